@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ToolkitError(Exception):
-    """Bad input, a missing tool or an impossible request. The command line prints it as one sentence and exits with 2."""
+    """Bad input, a missing tool or an impossible request: the command line prints it as one sentence and exits 2."""
 
     exit_code = 2
 

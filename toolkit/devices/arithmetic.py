@@ -1,0 +1,185 @@
+"""The arithmetic in which reference ops are evaluated.
+
+A reference op is written once, in terms of ``widen``, ``total``, ``product`` and ``narrow``. What these mean is chosen
+by the device that runs it:
+
+* ``exact``      everything is float64 and nothing is rounded to a narrower type;
+* ``reference``  values are float64 between rounding points, sums are accumulated in float64, and a value is rounded to
+                 float32 and then to its storage dtype exactly where the op says ``narrow`` (or ``to_float32``);
+* variations     as ``reference``, but sums are float32 sums in a stated order: what an honest engine may do.
+
+Denormal float32 values are flushed to zero on every device (CuPy builds both HIP and CUDA kernels that way): arithmetic
+reads and writes them as zero, while copies, gathers and casts keep their bits.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from toolkit.dtypes import FLOAT16, FLOAT32, FLOAT64
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+SumOrder = Literal["sequential", "reversed", "pairwise", "blocked-32", "blocked-64", "blocked-256"]
+SUM_ORDERS: tuple[SumOrder, ...] = ("sequential", "reversed", "pairwise", "blocked-32", "blocked-64", "blocked-256")
+
+SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How a reference op computes. ``sum_order`` None means sums in float64; ``exact`` means no rounding points."""
+
+    exact: bool = False
+    sum_order: SumOrder | None = None
+
+
+_DEFAULT = Arithmetic()
+_current: ContextVar[Arithmetic] = ContextVar("arithmetic", default=_DEFAULT)
+
+
+def current() -> Arithmetic:
+    """The arithmetic in force."""
+    return _current.get()
+
+
+@contextmanager
+def using(arithmetic: Arithmetic) -> Iterator[None]:
+    """Evaluate reference ops inside the block in ``arithmetic``."""
+    token = _current.set(arithmetic)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def widen(x: Array) -> Array:
+    """``x`` as float64, to compute with. float32-range denormals read as zero unless the arithmetic is exact."""
+    wide = x.astype(FLOAT64, copy=False)
+    # float16 denormals are normal numbers in float32, float64 storage belongs to ``exact``: neither is flushed.
+    if x.dtype == FLOAT64 or x.dtype == FLOAT16:
+        return wide
+    return _flush(wide)
+
+
+def to_float32(value: Array) -> Array:
+    """A rounding point: ``value`` rounded to float32, still held as float64. The identity when exact."""
+    if current().exact:
+        return value
+    return _flush(value.astype(FLOAT32).astype(FLOAT64))
+
+
+def narrow(value: Array, dtype: np.dtype[Any]) -> Array:
+    """A rounding point: ``value`` rounded to float32, then to ``dtype``, in which it is stored. float64 when exact."""
+    if current().exact:
+        return value
+    single = _flush(value.astype(FLOAT32, copy=False))
+    return single.astype(dtype, copy=False)
+
+
+def total(value: Array, axis: int = -1) -> Array:
+    """The sum of ``value`` along ``axis`` in the arithmetic's order; the result is rounded to float32 unless exact."""
+    arithmetic = current()
+    if arithmetic.exact:
+        summed: Array = np.sum(value, axis=axis)
+        return summed
+    if arithmetic.sum_order is None:
+        return to_float32(np.sum(value, axis=axis))
+    terms = np.moveaxis(value.astype(FLOAT32), axis, 0)
+    return ordered_sum(terms, arithmetic.sum_order).astype(FLOAT64)
+
+
+def product(x: Array, weight: Array) -> Array:
+    """``x @ weight.T`` for x [..., K] and weight [N, K], as float64 rounded to float32 unless exact.
+
+    The products of two bfloat16 or float16 numbers are exact in float32, so only the order of the sum is a choice; with
+    float32 operands a float32 variation rounds each product before it is added.
+    """
+    arithmetic = current()
+    if arithmetic.exact:
+        return x.astype(FLOAT64, copy=False) @ _wide_weight(weight).T
+    if arithmetic.sum_order is None:
+        return to_float32(widen(x) @ _wide_weight(weight).T)
+    rows = _flush(x.astype(FLOAT32)).reshape(-1, x.shape[-1])
+    columns = _flush(weight.astype(FLOAT32))
+    out = ordered_product(rows, columns, arithmetic.sum_order)
+    return out.reshape(*x.shape[:-1], weight.shape[0]).astype(FLOAT64)
+
+
+def ordered_sum(terms: Array, order: SumOrder) -> Array:
+    """float32 sum of ``terms`` [K, ...] over the first axis, in exactly ``order``.
+
+    ``sequential`` adds from the first term to the last, ``reversed`` from the last to the first, ``blocked-B`` adds
+    each run of B terms sequentially and then the runs' sums sequentially, ``pairwise`` adds neighbours, then
+    neighbouring sums, until one is left (an odd one out is carried up unchanged).
+    """
+    if terms.shape[0] == 0:
+        return np.zeros(terms.shape[1:], FLOAT32)
+    if order == "pairwise":
+        return _pairwise(terms)
+    if order == "reversed":
+        return _sequential(terms[::-1])
+    if order == "sequential":
+        return _sequential(terms)
+    size = int(order.removeprefix("blocked-"))
+    blocks = [_sequential(terms[start : start + size]) for start in range(0, terms.shape[0], size)]
+    return _sequential(np.stack(blocks))
+
+
+def ordered_product(x: Array, weight: Array, order: SumOrder) -> Array:
+    """float32 x [M, K] times weight [N, K] transposed, every output an ``ordered_sum`` of its K rounded products."""
+    out = np.empty((x.shape[0], weight.shape[0]), FLOAT32)
+    # One row at a time bounds the temporary to K x N numbers.
+    transposed = np.ascontiguousarray(weight.T)
+    for row in range(x.shape[0]):
+        out[row] = ordered_sum(x[row][:, None] * transposed, order)
+    return out
+
+
+def _sequential(terms: Array) -> Array:
+    result: Array = terms[0].copy()
+    for term in terms[1:]:
+        np.add(result, term, out=result)
+    return result
+
+
+def _pairwise(terms: Array) -> Array:
+    while terms.shape[0] > 1:
+        even = terms.shape[0] // 2 * 2
+        sums = terms[0:even:2] + terms[1:even:2]
+        terms = sums if even == terms.shape[0] else np.concatenate([sums, terms[even:]])
+    result: Array = terms[0]
+    return result
+
+
+def _flush(value: Array) -> Array:
+    """``value`` with numbers below the smallest normal float32 replaced by zero of the same sign."""
+    small = np.abs(value) < SMALLEST_NORMAL
+    if not small.any():
+        return value
+    return np.where(small, np.copysign(np.zeros((), value.dtype), value), value)
+
+
+# Weights are read-only and used at every step: their float64 form is kept as long as the weight itself lives.
+_wide: dict[int, tuple[weakref.ref[Array], Array]] = {}
+
+
+def _wide_weight(weight: Array) -> Array:
+    if weight.dtype == FLOAT64:
+        return weight
+    if weight.flags.writeable:
+        return widen(weight)
+    known = _wide.get(id(weight))
+    if known is not None and known[0]() is weight:
+        return known[1]
+    key = id(weight)
+    wide = widen(weight)
+    _wide[key] = (weakref.ref(weight, lambda _: _wide.pop(key, None)), wide)
+    return wide
