@@ -42,7 +42,8 @@ class PagedCache:
         self._free.extend(reversed(blocks))
 
     def reserve(self, lengths: Sequence[int]) -> None:
-        """Make sure that sequences of these lengths fit at once. Growing drops the contents: call it between batches."""
+        """Make sure that sequences of these lengths fit at once. Growing drops what was cached: call it between
+        batches."""
         needed = sum(-(-tokens // self.block_size) for tokens in lengths)
         if needed <= len(self._free):
             return

@@ -1,4 +1,4 @@
-"""Gemma-3, text: sandwich norms with weight 1 + w, local and global layers with their own rotary bases, GeGLU (2025)."""
+"""Gemma-3, text: sandwich norms with weight 1 + w, GeGLU, local and global layers with rotary bases of their own."""
 
 from __future__ import annotations
 
