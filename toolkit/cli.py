@@ -24,7 +24,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"neartie-toolkit {metadata.version('neartie-toolkit')}")
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in iter_modules(commands.__path__):
-        import_module(f"toolkit.commands.{module.name}").register(subparsers)
+        register = getattr(import_module(f"toolkit.commands.{module.name}"), "register", None)
+        if register is not None:
+            register(subparsers)
     return top
 
 

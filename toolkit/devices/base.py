@@ -81,6 +81,8 @@ class Device(ABC):
     """A place where arrays live and ops run. ``with device:`` makes it the current one."""
 
     name: str
+    layer: int | None = None
+    """The decoder layer whose ops are running, for messages and for planted faults; None outside the layers."""
 
     def __init__(self) -> None:
         self.statistics = ProviderStatistics(self.name)

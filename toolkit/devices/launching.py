@@ -55,8 +55,9 @@ class KernelDevice(Device):
             self.statistics.declined(op.name, provider.name)
         self.statistics.refused(op.name)
         tried = ", ".join(provider.name for provider in op.providers) or "it has no provider"
+        where = "" if self.layer is None else f" (layer {self.layer})"
         raise NoKernel(
-            f"no kernel of op {op.name} on device {self.name} takes these arguments (tried: {tried}); "
+            f"no kernel of op {op.name}{where} on device {self.name} takes these arguments (tried: {tried}); "
             "run it on device reference or choose arguments that a provider accepts"
         )
 

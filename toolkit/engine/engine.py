@@ -11,6 +11,7 @@ import numpy as np
 
 from toolkit import dtypes
 from toolkit.checkpoints.checkpoint import Checkpoint
+from toolkit.checkpoints.config import refuse_float16
 from toolkit.devices.base import Device
 from toolkit.engine.cache import DEFAULT_BLOCK_SIZE, PagedCache
 from toolkit.errors import ToolkitError
@@ -78,7 +79,7 @@ class Engine:
         padding: Padding = "none",
         block_size: int = DEFAULT_BLOCK_SIZE,
     ) -> None:
-        checkpoint.check_dtype(dtype)
+        refuse_float16(checkpoint.config, dtype, where=str(checkpoint.path))
         architecture = ARCHITECTURES.get(checkpoint.config.architecture)
         if architecture is None:
             known = ", ".join(ARCHITECTURES)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from toolkit.dtypes import FLOAT32
 from toolkit.ops import gather_rows, linear, paged_attention, rms_norm, rope, rope_table, softcap, write_cache
 
 Array: TypeAlias = Any
+Layer = TypeVar("Layer")
 
 Stage = Literal[
     "embedding",
@@ -161,6 +162,13 @@ class Decoder(ABC):
     @abstractmethod
     def forward(self, step: Step, cache: Sequence[LayerCache], tap: Tap = no_tap) -> Array:
         """Logits [logit_rows, vocab_size] of a step; its keys and values are written into ``cache``."""
+
+    def walk(self, layers: Sequence[Layer]) -> Iterator[tuple[int, Layer]]:
+        """The layers with their numbers; the device is told which one is running."""
+        for i, layer in enumerate(layers):
+            self.device.layer = i
+            yield i, layer
+        self.device.layer = None
 
     def angles(self, step: Step) -> dict[str, tuple[Array, Array]]:
         """cos and sin of the step's positions, each [tokens, head_dim / 2], per kind of layer."""

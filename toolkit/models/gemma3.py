@@ -61,7 +61,7 @@ class Gemma3(Decoder):
             scale_in_storage_dtype=c.embedding_scale_dtype == "model",
         )
         tap(-1, "embedding", residual)
-        for i, w in enumerate(self.layers):
+        for i, w in self.walk(self.layers):
             hidden = self.norm(residual, w.input_norm)
             tap(i, "post_input_norm", hidden)
             q, k, v = qkv_split(linear(hidden, w.qkv), heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim)
