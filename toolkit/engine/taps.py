@@ -12,9 +12,10 @@ from toolkit.models import Stage
 
 
 class TapRecorder:
-    """A tap that keeps every stage as float64 NumPy copies: ``values[layer, stage]`` is a list, one per forward pass.
+    """A tap that keeps a NumPy copy of every stage: ``values[layer, stage]`` is a list, one entry per forward pass.
 
-    ``stages`` limits what is kept. Copies are taken at once, so that nothing the engine does later can change them.
+    Values narrower than float32 are kept as float32, which holds them exactly. ``stages`` limits what is kept. Copies
+    are taken at once, so that nothing the engine does later can change them.
     """
 
     def __init__(self, device: Device, stages: Collection[Stage] | None = None) -> None:
@@ -24,7 +25,8 @@ class TapRecorder:
 
     def __call__(self, layer: int, stage: Stage, value: Any) -> None:
         if self.stages is None or stage in self.stages:
-            copy = np.array(self.device.get(value), np.float64)
+            held = self.device.get(value)
+            copy = np.array(held, held.dtype if held.dtype == np.float64 else np.float32)
             self.values.setdefault((layer, stage), []).append(copy)
 
     def joined(self) -> dict[tuple[int, Stage], np.ndarray[Any, Any]]:

@@ -1,0 +1,45 @@
+"""Teacher-forced passes of several engines over the same tokens, reduced to what the study needs.
+
+Whole stages of whole models do not fit in memory for every variation at once, so each pass is compared with the
+reference's as soon as it is made, and only the distances are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from toolkit.engine import Engine, TapRecorder
+from toolkit.models import Stage
+
+Place: TypeAlias = tuple[int, Stage]
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One engine's forced pass over prompts: per prompt the logits [steps, vocabulary], and per place of the model and
+    prompt the stage's values [tokens, features]."""
+
+    logits: list[Array]
+    stages: dict[Place, list[Array]]
+
+
+def forced_pass(engine: Engine, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]) -> Pass:
+    """Run ``continuations`` after ``prompts`` in one batch and keep every stage.
+
+    Nothing is padded or chunked, so that the tokens of a stage are those of the prompts, one after the other.
+    """
+    recorder = TapRecorder(engine.device)
+    logits = engine.score(prompts, continuations, tap=recorder)
+    lengths = [len(p) + len(c) - 1 for p, c in zip(prompts, continuations, strict=True)]
+    edges = np.cumsum(lengths)[:-1]
+    rows = np.cumsum([len(c) for c in continuations])[:-1]
+    stages = {
+        (layer, stage): np.split(values, rows if stage == "logits" else edges)
+        for (layer, stage), values in recorder.joined().items()
+    }
+    return Pass(logits, stages)
