@@ -1,0 +1,94 @@
+# The two commands of a newcomer are `make reproduce` and `make test`. Both install what the lock files in requirements/
+# name into .venv, with nothing but Python's own venv and pip, and install again only when a lock file changes.
+
+PYTHON ?= python3
+VENV ?= .venv
+SPEC ?= near-tie
+JOBS ?= 2
+
+RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
+# Without a C++ compiler there would be no device `cpu`: the one of a wheel is installed then.
+COMPILER := $(or $(filter-out default,$(origin CXX)),$(shell for name in c++ g++ clang++; do command -v $$name; done))
+# One thread per worker: two workers with two threads each are slower on two cores, and results do not depend on it.
+PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS) --dist worksteal
+
+.PHONY: help reproduce install test test-more lint format lock clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make reproduce    run the investigation $(SPEC); MODEL=folder DEVICE=name ARGS='...' choose others, SPEC=name too"
+	@echo "make test         lint, types and the quick tests (at most 15 minutes with the installation)"
+	@echo "make test-more    the slow tests"
+	@echo "make lint         ruff, mypy and clang-format; make format repairs what they can repair"
+	@echo "make lock         resolve requirements/*.lock again; UPGRADE=--upgrade takes newer releases"
+	@echo "make clean        remove the environment and everything that was made"
+
+reproduce: $(VENV)/project.installed
+	@$(RUN) -m toolkit reproduce $(SPEC) $(if $(MODEL),--model "$(MODEL)") $(if $(DEVICE),--device "$(DEVICE)") $(ARGS)
+
+install: $(VENV)/dev.installed
+
+test: lint
+	$(PYTEST) -m "not slow"
+
+test-more: install
+	$(PYTEST) -m slow
+
+lint: install
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(VENV)/bin/clang-format --dry-run -Werror kernels/*.hip kernels/*.h
+
+format: install
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+	$(VENV)/bin/clang-format -i kernels/*.hip kernels/*.h
+
+$(RUN):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Python 3.11 or newer is needed, and $(PYTHON) is not: run make PYTHON=/path/to/python3.12" >&2; exit 2; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) has no working venv (on Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 2; }
+
+$(VENV)/core.installed: requirements/core.lock requirements/build.lock requirements/compiler.lock | $(RUN)
+	@echo "installing requirements/core.lock$(if $(COMPILER),, and a C++ compiler from requirements/compiler.lock)"
+	@$(PIP) -r requirements/core.lock -r requirements/build.lock $(if $(COMPILER),,-r requirements/compiler.lock)
+	@touch $@
+
+$(VENV)/project.installed: pyproject.toml $(VENV)/core.installed
+	@$(PIP) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/dev.installed: requirements/dev.lock $(VENV)/project.installed
+	@echo "installing requirements/dev.lock"
+	@$(PIP) -r requirements/dev.lock
+	@touch $@
+
+# The locks are complete, one per extra, so that each installs alone; resolving all extras together first makes them
+# agree, and starting from the present locks keeps every release that still fits. They hold hashes for every platform
+# and no address of an index.
+UV := .venv-lock/bin/uv
+COMPILE := $(UV) pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
+  --no-header --no-annotate --no-emit-index-url $(UPGRADE)
+EXTRAS_dev := --extra dev --extra lab
+EXTRAS_rocm := --extra rocm
+EXTRAS_cuda := --extra cuda
+
+lock:
+	@test -x $(UV) || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv==0.13.9; }
+	@mkdir -p build
+	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  > build/build-system.in
+	@cat requirements/*.lock > build/all.lock
+	$(COMPILE) pyproject.toml build/build-system.in --all-extras -o build/all.lock
+	$(COMPILE) build/build-system.in -c build/all.lock -o requirements/build.lock
+	echo ziglang | $(COMPILE) - -c build/all.lock -o requirements/compiler.lock
+	$(foreach name,core dev rocm cuda,$(COMPILE) pyproject.toml $(EXTRAS_$(name)) -c build/all.lock \
+	  -o requirements/$(name).lock &&) true
+
+clean:
+	rm -rf $(VENV) .venv-lock build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
