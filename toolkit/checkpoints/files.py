@@ -28,10 +28,10 @@ def open_regular(path: Path) -> BinaryIO:
 def read_bytes(path: Path, *, limit: int) -> bytes:
     """The file's content, at most ``limit`` bytes. Raises ToolkitError when it cannot be read or is longer."""
     with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise ToolkitError(f"{path} is longer than {limit} bytes, more than such a file holds; check what it is")
         try:
-            content = file.read(limit + 1)
+            return file.read(size)  # not the limit: reading allocates what it is asked for
         except OSError as error:
             raise ToolkitError(f"{path} cannot be read: {error.strerror or error}") from error
-    if len(content) > limit:
-        raise ToolkitError(f"{path} is longer than {limit} bytes, more than such a file holds; check what it is")
-    return content
