@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from toolkit.checkpoints import config as configs
 from toolkit.checkpoints import layout, shards, stops, tensors, tokenizer
@@ -29,7 +31,7 @@ class Checkpoint:
 
     path: Path
     config: ModelConfig
-    tensors: Tensors
+    tensors: Mapping[str, NDArray[Any]]
     stop_sources: Mapping[int, tuple[str, ...]]
     _tokenizer: Tokenizer | None = field(repr=False)
 
@@ -107,7 +109,7 @@ def _open_tensors(folder: Path, config: ModelConfig) -> Tensors:
         mapped[name] = MappedTensor(file.data[entry.begin : entry.end], WEIGHTS[entry.kind], shape)
         configs.refuse_float16(config, mapped[name].dtype.name, where=where)
     _check_complete(folder, config, mapped, expected)
-    return Tensors({name: mapped[name] for name in expected})
+    return Tensors({name: mapped[name].read for name in expected})
 
 
 def _check_complete(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,46 +14,26 @@ from toolkit import dtypes
 HASH_CHUNK_BYTES = 16 << 20
 
 
-class Source(Protocol):
-    """Where one tensor comes from: dtype and shape are known before ``read`` touches the data."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def read(self) -> NDArray[Any]: ...
-
-
 class Tensors(Mapping[str, NDArray[Any]]):
-    """Tensors by name. Each access reads its source anew: a view of a mapped file, or a fresh dequantised array."""
+    """Tensors by name. Each access reads anew: a view of a mapped file, or a freshly dequantised array."""
 
-    def __init__(self, sources: Mapping[str, Source]) -> None:
-        self._sources = dict(sources)
+    def __init__(self, readers: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
+        self._readers = dict(readers)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._sources[name].read()
+        return self._readers[name]()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._sources)
+        return iter(self._readers)
 
     def __len__(self) -> int:
-        return len(self._sources)
+        return len(self._readers)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._sources
-
-    def dtype(self, name: str) -> np.dtype[Any]:
-        """The dtype that reading ``name`` gives."""
-        return self._sources[name].dtype
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape that reading ``name`` gives."""
-        return self._sources[name].shape
+    def __contains__(self, name: object) -> bool:  # Mapping's own would read the tensor
+        return name in self._readers
 
 
-def weights_hash(tensors: Tensors) -> str:
+def weights_hash(tensors: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256, in hexadecimal, over the tensors in the order of their names.
 
     Each contributes "name NUL dtype NUL shape NUL" (the shape as "3x4") and then its elements, little-endian and row by
@@ -61,9 +41,10 @@ def weights_hash(tensors: Tensors) -> str:
     """
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        shape = "x".join(str(size) for size in tensors.shape(name))
-        digest.update(f"{name}\0{dtypes.name(tensors.dtype(name))}\0{shape}\0".encode())
-        raw = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)
+        tensor = np.ascontiguousarray(tensors[name])
+        shape = "x".join(str(size) for size in tensor.shape)
+        digest.update(f"{name}\0{dtypes.name(tensor.dtype)}\0{shape}\0".encode())
+        raw = tensor.reshape(-1).view(np.uint8)
         for start in range(0, raw.size, HASH_CHUNK_BYTES):
             digest.update(raw[start : start + HASH_CHUNK_BYTES].data)
     return digest.hexdigest()
