@@ -1,6 +1,6 @@
 """Trains the bundled models from the text that corpus.py writes, and records how.
 
-    python toolkit/bundled/train.py --corpus corpus.jsonl --out toolkit/bundled --steps 7000
+    python toolkit/bundled/train.py --corpus corpus.jsonl --out toolkit/bundled --steps 2250
 
 Needs torch, transformers and tokenizers, and nothing of the toolkit, so that it runs on a bare GPU machine. Both models
 train at once, each in its own process, in float32 (TF32 products); the folders hold the weights rounded to bfloat16.
