@@ -214,12 +214,12 @@ def _holder(entry: str, argument: Any) -> Any:
         return ctypes.c_void_p(argument.ctypes.data)
     if isinstance(argument, (bool, int, np.int32)):
         return ctypes.c_int(int(argument))
+    if isinstance(argument, np.float64):  # before float, which it is too
+        return ctypes.c_double(float(argument))
     if isinstance(argument, (float, np.float32)):
         return ctypes.c_float(float(argument))
     if isinstance(argument, np.int64):
         return ctypes.c_longlong(int(argument))
     if isinstance(argument, np.uint64):
         return ctypes.c_ulonglong(int(argument))
-    if isinstance(argument, np.float64):
-        return ctypes.c_double(float(argument))
     raise ToolkitError(f"kernel {entry} was given a {type(argument).__name__}, which no kernel takes")
