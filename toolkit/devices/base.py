@@ -7,6 +7,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -18,6 +19,9 @@ from toolkit.errors import ToolkitError
 
 if TYPE_CHECKING:
     from toolkit.ops.declare import Op
+
+# DLPack's device types of memory on a GPU: CUDA, ROCm, CUDA managed.
+DLPACK_GPUS = (2, 10, 13)
 
 _current: ContextVar[Device | None] = ContextVar("device", default=None)
 
@@ -122,11 +126,24 @@ class Device(ABC):
         _current.reset(self._tokens.pop())
 
 
-def current_device() -> Device:
-    """The device of the innermost ``with device:`` block, else the reference device."""
-    device = _current.get()
-    if device is None:
-        from toolkit.devices.numpy_devices import default_reference
+def current_device(arguments: Iterable[Any] = ()) -> Device:
+    """The device of the innermost ``with device:`` block.
 
-        return default_reference()
-    return device
+    Outside of one: device gpu when one of ``arguments`` is an array on a GPU (CuPy's, or another library's that says so
+    through DLPack), else the reference device.
+    """
+    device = _current.get()
+    if device is not None:
+        return device
+    if any(_on_gpu(argument) for argument in arguments):
+        from toolkit.devices.gpu import default_gpu
+
+        return default_gpu()
+    from toolkit.devices.numpy_devices import default_reference
+
+    return default_reference()
+
+
+def _on_gpu(argument: Any) -> bool:
+    place = getattr(argument, "__dlpack_device__", None)
+    return place is not None and place()[0] in DLPACK_GPUS

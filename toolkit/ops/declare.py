@@ -1,7 +1,8 @@
 """Declaring an op: its definition in NumPy, its kernels, its tolerance and its cases, in one place.
 
-``@op`` turns a reference function into an ``Op``. Calling it runs it on the current device (``with device:``), or on
-the reference device when there is none. Everything that a test, a launch or a record needs hangs on the ``Op``.
+``@op`` turns a reference function into an ``Op``. Calling it runs it on the current device (``with device:``); without
+one on device gpu when its arrays live there, else on the reference device. Everything that a test, a launch or a record
+needs hangs on the ``Op``.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Op(Generic[P, R]):
         update_wrapper(self, self.reference)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = current_device().run(self, args, kwargs)
+        result: R = current_device((*args, *kwargs.values())).run(self, args, kwargs)
         return result
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
