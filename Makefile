@@ -7,9 +7,9 @@ SPEC ?= near-tie
 JOBS ?= 2
 
 RUN := $(VENV)/bin/python
-PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
+PIP := $(RUN) -m pip install --quiet --quiet --disable-pip-version-check
 # Without a C++ compiler there would be no device `cpu`: the one of a wheel is installed then.
-COMPILER := $(or $(filter-out default,$(origin CXX)),$(shell for name in c++ g++ clang++; do command -v $$name; done))
+COMPILER := $(or $(filter-out default,$(origin CXX)),$(shell for name in c++ g++ clang++; do command -v $$name; done; true))
 # One thread per worker: two workers with two threads each are slower on two cores, and results do not depend on it.
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS) --dist worksteal
 
