@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 
 from toolkit.devices import kernels
+from toolkit.devices.compile_options import ADDED_BY_CUPY_ON_HIP, AMD_TARGETS, AmdTarget, amd_target, hip_options
 from toolkit.devices.host import build
 from toolkit.emulator.code_object import CodeObject
 from toolkit.emulator.errors import CompileError
@@ -17,16 +18,18 @@ from toolkit.emulator.hiprtc import HipRTC
 
 pytestmark = pytest.mark.rocm
 
-# The project's own option, then what CuPy adds on ROCm (its include folders aside: no kernel includes from them).
-OPTIONS = ("-ffp-contract=off", "--std=c++17", "-fcuda-flush-denormals-to-zero")
 LDS_LIMIT = 64 * 1024
 
-# Target and the width of its waves. The RDNA3 and RDNA4 chips in front are in the quick suite.
-QUICK = [("gfx1100", 32), ("gfx1200", 32)]
-FURTHER = [("gfx1030", 32), ("gfx1101", 32), ("gfx1102", 32), ("gfx1150", 32), ("gfx1151", 32), ("gfx1201", 32)]
-FURTHER += [("gfx90a", 64), ("gfx942", 64), ("gfx950", 64)]
-TARGETS = [pytest.param(*target, id=target[0]) for target in QUICK]
-TARGETS += [pytest.param(*target, id=target[0], marks=pytest.mark.slow) for target in FURTHER]
+# The RDNA3 and RDNA4 chips are in the quick suite.
+QUICK = ("gfx1100", "gfx1200")
+TARGETS = [
+    pytest.param(amd_target(name), id=name, marks=() if name in QUICK else pytest.mark.slow) for name in AMD_TARGETS
+]
+
+
+def options(target: AmdTarget) -> list[str]:
+    """As CuPy passes them, the target aside (and its include folders: no kernel includes from them)."""
+    return [*hip_options(target)[:-1], *ADDED_BY_CUPY_ON_HIP]
 
 
 @cache
@@ -46,18 +49,19 @@ def host_entries(name: str, wave: int) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize(("target", "wave"), TARGETS)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", kernels.names())
-def test_kernel_file_compiles_without_a_warning(name: str, target: str, wave: int, compiler: HipRTC) -> None:
-    binary, log = compiler.compile_with_log(kernels.source(name, wave=wave), target, OPTIONS, name)
+def test_kernel_file_compiles_without_a_warning(name: str, target: AmdTarget, compiler: HipRTC) -> None:
+    text = kernels.source(name, wave=target.wave)
+    binary, log = compiler.compile_with_log(text, target.name, options(target), name)
     assert log == ""
     code = CodeObject(binary)
-    assert code.target.split(":")[0] == target
-    assert {entry: k.max_flat_workgroup_size for entry, k in code.kernels.items()} == host_entries(name, wave)
+    assert code.target.split(":")[0] == target.processor
+    assert {entry: k.max_flat_workgroup_size for entry, k in code.kernels.items()} == host_entries(name, target.wave)
     for kernel in code.kernels.values():
-        assert kernel.wavefront_size == wave, kernel.name
+        assert kernel.wavefront_size == target.wave, kernel.name
         assert kernel.lds <= LDS_LIMIT, kernel.name
-        assert (kernel.vgpr_spills, kernel.sgpr_spills) == (0, 0), f"{kernel.name} spills registers on {target}"
+        assert (kernel.vgpr_spills, kernel.sgpr_spills) == (0, 0), f"{kernel.name} spills registers on {target.name}"
 
 
 def test_an_error_is_reported_in_its_own_file_and_line(compiler: HipRTC) -> None:
@@ -66,4 +70,4 @@ def test_an_error_is_reported_in_its_own_file_and_line(compiler: HipRTC) -> None
     with pytest.raises(
         CompileError, match=rf"norm\.hip:{lines + 1}:\d+: error: use of undeclared identifier 'missing'"
     ):
-        compiler.compile(text, "gfx1200", OPTIONS, "norm.hip")
+        compiler.compile(text, "gfx1200", options(amd_target("gfx1200")), "norm.hip")

@@ -28,15 +28,15 @@ def import_cupy() -> Any:
             raise
         raise NoGpu(f"device gpu needs CuPy, which is not installed: {INSTALL}") from None
     except ImportError as error:
-        library = re.search(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object", str(error))
-        if library is None:
-            reason = str(error).strip().splitlines()[-1].strip()
+        reason = str(error.__cause__ or error).strip().splitlines()[-1]
+        library = re.match(r"(lib\S+): cannot open shared object", reason)
+        if library:
             raise NoGpu(
-                f"CuPy is installed but does not load ({reason}); `python -c 'import cupy'` tells more"
+                f"CuPy is installed but does not find {library[1]}: install ROCm 7, or add the folder that holds that "
+                "library to LD_LIBRARY_PATH"
             ) from None
         raise NoGpu(
-            f"CuPy is installed but does not find {library[1]}: install ROCm 7, or add the folder that holds that "
-            "library to LD_LIBRARY_PATH"
+            f"CuPy is installed but does not load: {reason}; is its ROCm or CUDA release the one that it was built for?"
         ) from None
     return cupy
 

@@ -55,4 +55,5 @@ def _expand(name: str, seen: set[str]) -> str:
         line = text.count("\n", 0, match.end()) + 2
         return f'{_expand(header, seen)}\n#line {line} "{name}"'
 
-    return f'#line 1 "{name}"\n' + _INCLUDE.sub(put, text)
+    # A header that has become part of the main file is warned about for its guard; `seen` is what guards it here.
+    return f'#line 1 "{name}"\n' + _INCLUDE.sub(put, text).replace("#pragma once\n", "\n")
