@@ -12,31 +12,27 @@ DEVICE void rms_norm_row(const T* x, const T* residual, const T* weight, T* stre
     PerThread<float, NORM_THREADS> squares;
     THREADS(NORM_THREADS) { squares[thread] = 0.0f; }
     for (int first = 0; first < columns; first += NORM_THREADS) {
-        THREADS(NORM_THREADS) {
+        THREADS_BELOW(NORM_THREADS, columns - first) {
             const int column = first + thread;
-            if (column < columns) {
-                float value = widen(x[row + column]);
-                if (residual) {
-                    const T sum = narrow<T>(value + widen(residual[row + column]));
-                    stream[row + column] = sum;
-                    value = widen(sum);
-                }
-                squares[thread] = fma_(value, value, squares[thread]);
+            float value = widen(x[row + column]);
+            if (residual) {
+                const T sum = narrow<T>(value + widen(residual[row + column]));
+                stream[row + column] = sum;
+                value = widen(sum);
             }
+            squares[thread] = fma_(value, value, squares[thread]);
         }
     }
     const float mean = divide(block_reduce(squares, Add()), (float)columns);
     const float scale = divide(1.0f, sqrt_(mean + eps));
     const T* source = residual ? stream : x;
     for (int first = 0; first < columns; first += NORM_THREADS) {
-        THREADS(NORM_THREADS) {
+        THREADS_BELOW(NORM_THREADS, columns - first) {
             const int column = first + thread;
-            if (column < columns) {
-                float normed = widen(source[row + column]) * scale;
-                if (narrow_before_weight) normed = rounded_to<T>(normed);
-                const float factor = unit_offset ? widen(weight[column]) + 1.0f : widen(weight[column]);
-                out[row + column] = narrow<T>(normed * factor);
-            }
+            float normed = widen(source[row + column]) * scale;
+            if (narrow_before_weight) normed = rounded_to<T>(normed);
+            const float factor = unit_offset ? widen(weight[column]) + 1.0f : widen(weight[column]);
+            out[row + column] = narrow<T>(normed * factor);
         }
     }
 }

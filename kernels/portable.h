@@ -23,6 +23,8 @@
 #error "WAVE, the number of threads of a wave (32 or 64), is given by whoever compiles the kernels"
 #endif
 
+#define PRAGMA(text) _Pragma(#text)
+
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -41,7 +43,7 @@ typedef long long i64;
 #include <utility>
 #include <vector>
 #if defined(__x86_64__)
-#include <xmmintrin.h>
+#include <immintrin.h>
 #endif
 
 // ---------------------------------------------------------------------------------------------------------- the host
@@ -213,6 +215,22 @@ template <class T, int N> struct Shared {
 #else
 #define THREADS(n) _Pragma("GCC ivdep") for (int thread = 0; thread < (n); ++thread)
 #endif
+// The threads of a block of n whose number is below count: a condition that costs the loop nothing.
+#define THREADS_BELOW(n, count) THREADS((count) < (n) ? (count) : (n))
+// The same, one level down: code inside WAVES(n) but outside LANES and ONE_LANE is the same for every lane of a wave.
+#define WAVES(n) for (int wave = 0; wave < (n) / WAVE; ++wave)
+#if defined(__clang__)
+#define LANES _Pragma("clang loop vectorize(assume_safety)") for (int lane = 0; lane < WAVE; ++lane)
+#else
+#define LANES _Pragma("GCC ivdep") _Pragma("GCC unroll 8") for (int lane = 0; lane < WAVE; ++lane)
+#endif
+#define ONE_LANE
+#if defined(__clang__)
+#define UNROLL_BY(n) PRAGMA(unroll n)
+#else
+#define UNROLL_BY(n) PRAGMA(GCC unroll n)
+#endif
+#define UNROLL UNROLL_BY(16)
 #define SHARED(T, name, n) host::Shared<T, (n)> name
 #define BARRIER() ((void)0)
 
@@ -221,6 +239,8 @@ template <class T, int N> struct PerThread {
     MEMBER T& operator[](int thread) { return values[thread]; }
     MEMBER const T& operator[](int thread) const { return values[thread]; }
 };
+
+template <class T> using PerLane = PerThread<T, WAVE>;
 
 DEVICE u32 bits_of(float x) { return __builtin_bit_cast(u32, x); }
 DEVICE float float_of(u32 x) { return __builtin_bit_cast(float, x); }
@@ -248,7 +268,13 @@ DEVICE float divide(float a, float b) { return a / b; }
 #define BLOCKS_Y ((int)gridDim.y)
 
 #define THREADS(n) for (int thread = (int)threadIdx.x, once = 1; once; once = 0)
-#define SHARED(T, name, n) __shared__ T name[n]
+#define THREADS_BELOW(n, count) for (int thread = (int)threadIdx.x, once = thread < (count); once; once = 0)
+#define WAVES(n) for (int wave = (int)threadIdx.x / WAVE, once = 1; once; once = 0)
+#define LANES for (int lane = (int)threadIdx.x % WAVE, once = 1; once; once = 0)
+#define ONE_LANE if (threadIdx.x % WAVE == 0)
+#define UNROLL_BY(n) PRAGMA(unroll n)
+#define UNROLL _Pragma("unroll")
+#define SHARED(T, name, n) __shared__ alignas(16) T name[n]
 #define BARRIER() __syncthreads()
 
 template <class T, int N> struct PerThread {
@@ -256,6 +282,8 @@ template <class T, int N> struct PerThread {
     MEMBER T& operator[](int) { return value; }
     MEMBER const T& operator[](int) const { return value; }
 };
+
+template <class T> using PerLane = PerThread<T, WAVE>;
 
 DEVICE u32 bits_of(float x) { return __float_as_uint(x); }
 DEVICE float float_of(u32 x) { return __uint_as_float(x); }
@@ -285,14 +313,14 @@ DEVICE int shuffle_xor(int value, int mask) { return SHUFFLE_XOR(value, mask); }
 
 // --------------------------------------------------------------------------------------------------------- reductions
 
-// A value and where it was found; of equal values the lowest index wins, whatever the order of comparison.
+// What was found by a search, and where; of equal keys the lowest index wins, whatever the order of comparison.
 struct Best {
-    float value;
+    int key;
     int index;
 };
 
 #if !defined(ON_HOST)
-DEVICE Best shuffle_xor(Best best, int mask) { return {shuffle_xor(best.value, mask), shuffle_xor(best.index, mask)}; }
+DEVICE Best shuffle_xor(Best best, int mask) { return {shuffle_xor(best.key, mask), shuffle_xor(best.index, mask)}; }
 #endif
 
 struct Add {
@@ -303,7 +331,7 @@ struct Add {
 struct Larger {
     MEMBER float operator()(float a, float b) const { return a > b ? a : b; }
     MEMBER Best operator()(Best a, Best b) const {
-        return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
+        return b.key > a.key || (b.key == a.key && b.index < a.index) ? b : a;
     }
 };
 
@@ -315,7 +343,7 @@ template <int N, class T, class Combine> DEVICE void wave_reduce(PerThread<T, N>
     for (int first = 0; first < N; first += WAVE) {
         T lanes[WAVE];
         for (int lane = 0; lane < WAVE; ++lane) lanes[lane] = values[first + lane];
-        for (int half = WAVE / 2; half; half /= 2)
+        UNROLL for (int half = WAVE / 2; half; half /= 2)
             for (int lane = 0; lane < half; ++lane) lanes[lane] = combine(lanes[lane], lanes[lane + half]);
         for (int lane = 0; lane < WAVE; ++lane) values[first + lane] = lanes[0];
     }
@@ -356,11 +384,11 @@ DEVICE float widen(bf16 x) { return float_of((u32)x.bits << 16); }
 DEVICE float widen(f16 x) {
     const u32 sign = (u32)(x.bits & 0x8000u) << 16;
     const u32 magnitude = x.bits & 0x7fffu;
-    if (magnitude >= 0x7c00u) return float_of(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-    if (magnitude >= 0x400u) return float_of(sign | ((magnitude << 13) + (112u << 23)));
-    // A denormal is its 10 bits times 2^-24, exactly.
-    const float value = (float)(int)magnitude * 0x1p-24f;
-    return float_of(sign | bits_of(value));
+    const u32 normal = (magnitude << 13) + (112u << 23);
+    const u32 special = (magnitude << 13) | 0x7f800000u;
+    const u32 denormal = bits_of((float)(int)magnitude * 0x1p-24f); // exactly
+    const u32 finite = magnitude < 0x400u ? denormal : normal;
+    return float_of(sign | (magnitude < 0x7c00u ? finite : special));
 }
 
 // Round to nearest, ties to even; a NaN stays a quiet NaN of the same sign.
@@ -373,26 +401,20 @@ DEVICE void narrow(float x, bf16& out) {
 }
 DEVICE void narrow(float x, f16& out) {
     const u32 bits = bits_of(x);
-    const u32 sign = bits >> 16 & 0x8000u;
     const u32 magnitude = bits & 0x7fffffffu;
-    u32 result;
-    if (magnitude > 0x7f800000u)
-        result = 0x7e00u;
-    else if (magnitude >= 0x477ff000u) // 65520 and above round to infinity
-        result = 0x7c00u;
-    else if (magnitude >= 0x38800000u) { // a normal float16
-        const u32 shifted = magnitude - (112u << 23);
-        result = (shifted + 0xfffu + (shifted >> 13 & 1u)) >> 13;
-    } else if (magnitude >= 0x33000000u) { // a float16 denormal: shift the significand into place
-        const u32 shift = 126u - (magnitude >> 23);
-        const u32 significand = (magnitude & 0x7fffffu) | 0x800000u;
-        const u32 kept = significand >> shift;
-        const u32 lost = significand & ((1u << shift) - 1u);
-        const u32 half = 1u << (shift - 1u);
-        result = kept + (lost > half || (lost == half && (kept & 1u)));
-    } else
-        result = 0u;
-    out.bits = (u16)(sign | result);
+    const u32 shifted = magnitude - (112u << 23);
+    const u32 normal = (shifted + 0xfffu + (shifted >> 13 & 1u)) >> 13;
+    // A float16 denormal: the significand is shifted into place. From 25 places on nothing of it is left.
+    const u32 places = 126u - (magnitude >> 23);
+    const u32 shift = places < 25u ? places : 25u;
+    const u32 significand = (magnitude & 0x7fffffu) | 0x800000u;
+    const u32 kept = significand >> shift;
+    const u32 lost = significand - (kept << shift);
+    const u32 denormal = kept + (lost + (kept & 1u) > 1u << (shift - 1u));
+    const u32 finite = magnitude < 0x38800000u ? denormal : normal;
+    const u32 special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    // 65520 and above round to infinity.
+    out.bits = (u16)((bits >> 16 & 0x8000u) | (magnitude < 0x477ff000u ? finite : special));
 }
 
 template <class T> DEVICE T narrow(float x) {
@@ -403,6 +425,179 @@ template <class T> DEVICE T narrow(float x) {
 
 // x as the storage type T would hold it: a rounding point inside a kernel.
 template <class T> DEVICE float rounded_to(float x) { return widen(narrow<T>(x)); }
+
+// ------------------------------------------------------------------------------------------------------- eight at once
+
+// Eight floats that a thread works on together: what a 16-byte load of a 16-bit type brings. On the host they are one
+// vector, so that work inside a thread is as wide as the machine too.
+#if defined(ON_HOST)
+
+namespace host {
+typedef float Floats __attribute__((vector_size(32)));
+
+template <class V, class T> MEMBER V load(const T* p) {
+    V result;
+    std::memcpy(&result, p, sizeof result);
+    return result;
+}
+} // namespace host
+
+constexpr bool ANY_ALIGNMENT = true;
+
+struct float8 {
+    host::Floats values;
+};
+
+DEVICE float8 load8(const f32* p) { return {host::load<host::Floats>(p)}; }
+DEVICE float8 load8(const bf16* p) {
+#if defined(__AVX2__)
+    // One byte shuffle puts each 16 bits into the upper half of its 32; widening and then shifting would take two.
+    const __m256i twice = _mm256_broadcastsi128_si256(host::load<__m128i>(p));
+    const __m256i upper = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7, //
+                                           -1, -1, 8, 9, -1, -1, 10, 11, -1, -1, 12, 13, -1, -1, 14, 15);
+    return {(host::Floats)_mm256_shuffle_epi8(twice, upper)};
+#else
+    float8 result;
+    for (int i = 0; i < 8; ++i) result.values[i] = widen(p[i]);
+    return result;
+#endif
+}
+DEVICE float8 load8(const f16* p) {
+#if defined(__F16C__)
+    return {(host::Floats)_mm256_cvtph_ps(host::load<__m128i>(p))};
+#else
+    float8 result;
+    for (int i = 0; i < 8; ++i) result.values[i] = widen(p[i]);
+    return result;
+#endif
+}
+
+DEVICE float8 fma_(float8 a, float8 b, float8 c) {
+#if defined(__FMA__)
+    return {(host::Floats)_mm256_fmadd_ps((__m256)a.values, (__m256)b.values, (__m256)c.values)};
+#else
+    float8 result;
+    for (int i = 0; i < 8; ++i) result.values[i] = fma_(a.values[i], b.values[i], c.values[i]);
+    return result;
+#endif
+}
+
+DEVICE void store8(float* p, float8 x) { std::memcpy(p, &x.values, sizeof x.values); }
+
+// rows[i][j] becomes rows[j][i].
+DEVICE void transpose(float8* rows) {
+#if defined(__AVX__)
+    __m256 pair[8], quad[8];
+    for (int i = 0; i < 8; i += 2) {
+        pair[i] = _mm256_unpacklo_ps((__m256)rows[i].values, (__m256)rows[i + 1].values);
+        pair[i + 1] = _mm256_unpackhi_ps((__m256)rows[i].values, (__m256)rows[i + 1].values);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; ++j) {
+            quad[i + 2 * j] = _mm256_shuffle_ps(pair[i + j], pair[i + j + 2], 0x44);
+            quad[i + 2 * j + 1] = _mm256_shuffle_ps(pair[i + j], pair[i + j + 2], 0xee);
+        }
+    for (int i = 0; i < 4; ++i) {
+        rows[i] = {(host::Floats)_mm256_permute2f128_ps(quad[i], quad[i + 4], 0x20)};
+        rows[i + 4] = {(host::Floats)_mm256_permute2f128_ps(quad[i], quad[i + 4], 0x31)};
+    }
+#else
+    for (int i = 0; i < 8; ++i)
+        for (int j = 0; j < i; ++j) {
+            const float swapped = rows[i].values[j];
+            rows[i].values[j] = rows[j].values[i];
+            rows[j].values[i] = swapped;
+        }
+#endif
+}
+
+#else
+
+constexpr bool ANY_ALIGNMENT = false;
+
+struct float8 {
+    float values[8];
+};
+
+// `p` is a multiple of 16 bytes.
+template <class T> DEVICE float8 load8(const T* p) {
+    struct alignas(16) Packed {
+        T values[8];
+    };
+    const Packed packed = *reinterpret_cast<const Packed*>(p);
+    float8 result;
+    UNROLL for (int i = 0; i < 8; ++i) result.values[i] = widen(packed.values[i]);
+    return result;
+}
+
+DEVICE float8 fma_(float8 a, float8 b, float8 c) {
+    float8 result;
+    UNROLL for (int i = 0; i < 8; ++i) result.values[i] = fma_(a.values[i], b.values[i], c.values[i]);
+    return result;
+}
+
+DEVICE void store8(float* p, float8 x) {
+    struct alignas(16) Packed {
+        float values[8];
+    };
+    Packed packed;
+    UNROLL for (int i = 0; i < 8; ++i) packed.values[i] = x.values[i];
+    *reinterpret_cast<Packed*>(p) = packed;
+}
+
+DEVICE void transpose(float8* rows) {
+    UNROLL for (int i = 0; i < 8; ++i) UNROLL for (int j = 0; j < i; ++j) {
+        const float swapped = rows[i].values[j];
+        rows[i].values[j] = rows[j].values[i];
+        rows[j].values[i] = swapped;
+    }
+}
+
+#endif
+
+DEVICE float8 splat(float x) {
+    float8 result;
+    UNROLL for (int i = 0; i < 8; ++i) result.values[i] = x;
+    return result;
+}
+
+DEVICE float8 operator+(float8 a, float8 b) {
+    float8 result;
+    UNROLL for (int i = 0; i < 8; ++i) result.values[i] = a.values[i] + b.values[i];
+    return result;
+}
+
+// Whether load8 may be used on every eighth element of rows of `columns` that follow each other from `p`.
+template <class T> DEVICE bool loads_by_eight(const T* p, int columns) {
+    return columns % 8 == 0 && (ANY_ALIGNMENT || reinterpret_cast<u64>(p) % 16 == 0);
+}
+
+// Neighbours 4 apart first, then 2, then 1: as wave_reduce adds lanes.
+DEVICE float sum(float8 x) {
+    float four[4];
+    UNROLL for (int i = 0; i < 4; ++i) four[i] = x.values[i] + x.values[i + 4];
+    return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+// sum() of every lane's eight.
+DEVICE void sum_each(const PerLane<float8>& eights, PerLane<float>& sums) {
+#if defined(ON_HOST) && defined(__AVX__)
+    // Eight lanes at a time, so that the additions stay eight wide.
+    for (int lane = 0; lane < WAVE; lane += 8) {
+        __m256 half[4], quarter[2];
+        for (int i = 0; i < 4; ++i) {
+            const __m256 a = (__m256)eights[lane + i].values, b = (__m256)eights[lane + i + 4].values;
+            half[i] = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+        }
+        for (int i = 0; i < 2; ++i)
+            quarter[i] = _mm256_add_ps(_mm256_shuffle_ps(half[2 * i], half[2 * i + 1], 0x44),
+                                       _mm256_shuffle_ps(half[2 * i], half[2 * i + 1], 0xee));
+        _mm256_storeu_ps(&sums[lane], _mm256_hadd_ps(quarter[0], quarter[1]));
+    }
+#else
+    LANES { sums[lane] = sum(eights[lane]); }
+#endif
+}
 
 // FOR_EACH_STORAGE(MACRO) expands MACRO(T) once per storage type of activations.
 #define FOR_EACH_STORAGE(MACRO)                                                                                        \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from toolkit.devices.arithmetic import Array
@@ -28,6 +29,13 @@ class Draw:
     def integers(self, low: int, high: int, *shape: int) -> Array:
         """Uniform int32 in [low, high)."""
         return self.random.integers(low, high, shape, dtype=np.int32)
+
+    def special(self) -> Array:
+        """The dtype's landmarks, of both signs: zero, denormals, the smallest normal, one, the largest, infinity, NaN."""
+        info: Any = ml_dtypes.finfo(self.dtype)  # type: ignore[no-untyped-call]
+        smallest, normal, largest = float(info.smallest_subnormal), float(info.smallest_normal), float(info.max)
+        values = np.array([0.0, smallest, normal / 2, normal, 1.0, largest, np.inf, np.nan])
+        return np.concatenate([values, -values]).astype(self.dtype)
 
     def case(self, *args: Any, **kwargs: Any) -> Case:
         return Case(args, kwargs)

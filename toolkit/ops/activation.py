@@ -1,0 +1,143 @@
+"""Gated activations: SwiGLU's silu(gate) · up and GeGLU's gelu_tanh(gate) · up (Shazeer, 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from toolkit.devices.arithmetic import Array, narrow, widen
+from toolkit.devices.launching import Launch
+from toolkit.dtypes import FLOAT32
+from toolkit.errors import ToolkitError
+from toolkit.ops.cases import Draw
+from toolkit.ops.declare import Case, Spec, op, suffix
+from toolkit.ops.tiles import tiles
+from toolkit.ops.tolerance import Within, spacing
+
+
+def _silu(x: Array) -> Array:
+    result: Array = x / (1.0 + np.exp(-x))
+    return result
+
+
+def _twice_u(x: Array) -> Array:
+    return 2.0 * np.sqrt(2.0 / np.pi) * (x + 0.044715 * (x * x * x))
+
+
+def _gelu_tanh(x: Array) -> Array:
+    # x/2 · (1 + tanh u), in a form that does not cancel where u is negative.
+    result: Array = x / (1.0 + np.exp(-_twice_u(x)))
+    return result
+
+
+def _halves(gate_up: Array) -> tuple[Array, Array]:
+    half = gate_up.shape[-1] // 2
+    return gate_up[..., :half], gate_up[..., half:]
+
+
+def _check(name: str, gate_up: Array) -> None:
+    if gate_up.shape[-1] % 2:
+        raise ToolkitError(
+            f"{name} takes gate and up side by side, an even number of columns, not {list(gate_up.shape)}"
+        )
+
+
+def _gated(name: str, activation: Callable[[Array], Array], gate_up: Array) -> Array:
+    _check(name, gate_up)
+    gate, up = _halves(gate_up)
+    active = widen(narrow(activation(widen(gate)), gate_up.dtype))
+    return narrow(active * widen(up), gate_up.dtype)
+
+
+def _spec(name: str, gate_up: Array) -> Spec:
+    _check(name, gate_up)
+    return Spec((*gate_up.shape[:-1], gate_up.shape[-1] // 2), gate_up.dtype)
+
+
+def _launch(name: str, out: Array, gate_up: Array) -> Launch:
+    columns = out.shape[-1]
+    rows = out.size // columns if columns else 0
+    return Launch(f"{name}_{suffix(gate_up)}", (rows, tiles(columns)), (gate_up, out, columns))
+
+
+def _bound(activation: Callable[[Array], Array], exponent: Callable[[Array], Array], gate_up: Array) -> Array:
+    """The activation's error times |up|. See the tolerances' reasons for its terms."""
+    gate, up = (half.astype(np.float64) for half in _halves(gate_up))
+    with np.errstate(all="ignore"):
+        active = activation(gate)
+        float32 = (3.0 + 3.0 * np.abs(exponent(gate))) * 2.0**-23 * np.abs(active) + 2.0**-121
+        boundary = 0.0 if gate_up.dtype == FLOAT32 else spacing(active.astype(gate_up.dtype))
+        bound: Array = (float32 + boundary) * np.abs(up)
+    return bound
+
+
+REASON = (
+    "1 + e^-t and the quotient are rounded after an exp within 1.1 ULP: 3 ULP of float32; below t = -88.7 e^-t overflows "
+    "and the activation is zero, at most 2^-121 away; in a narrower dtype it may fall on the other side of one rounding "
+    "boundary, and it is multiplied by up after that"
+)
+
+
+@op(
+    kernel="activation.hip",
+    tolerance=Within(lambda gate_up: _bound(_silu, np.zeros_like, gate_up), because=REASON),
+)
+def silu_mul(gate_up: Array) -> Array:
+    """gate_up [..., 2 · columns], the gate first → silu(gate) · up, [..., columns] in the same dtype.
+
+    silu(x) = x / (1 + e^-x) is rounded to the storage dtype before the product, as the models do. Raises ToolkitError
+    when the number of columns is odd.
+    """
+    return _gated("silu_mul", _silu, gate_up)
+
+
+@silu_mul.outputs
+def _(gate_up: Array) -> Spec:
+    return _spec("silu_mul", gate_up)
+
+
+@silu_mul.provider("tiles")
+def _(out: Array, gate_up: Array) -> Launch:
+    return _launch("silu_mul", out, gate_up)
+
+
+@op(
+    kernel="activation.hip",
+    tolerance=Within(
+        lambda gate_up: _bound(_gelu_tanh, _twice_u, gate_up),
+        because=REASON + "; t = 2 u carries six roundings of half an ULP each, which e^-t magnifies |t| times",
+    ),
+)
+def gelu_tanh_mul(gate_up: Array) -> Array:
+    """gate_up [..., 2 · columns], the gate first → gelu(gate) · up, [..., columns] in the same dtype.
+
+    gelu(x) = x/2 · (1 + tanh u), u = sqrt(2/π) (x + 0.044715 x³) (Hendrycks & Gimpel, 2016), which is x / (1 + e^-2u), is
+    rounded to the storage dtype before the product, as the models do. Raises ToolkitError when the number of columns is
+    odd.
+    """
+    return _gated("gelu_tanh_mul", _gelu_tanh, gate_up)
+
+
+@gelu_tanh_mul.outputs
+def _(gate_up: Array) -> Spec:
+    return _spec("gelu_tanh_mul", gate_up)
+
+
+@gelu_tanh_mul.provider("tiles")
+def _(out: Array, gate_up: Array) -> Launch:
+    return _launch("gelu_tanh_mul", out, gate_up)
+
+
+@silu_mul.cases
+@gelu_tanh_mul.cases
+def _(draw: Draw) -> Iterator[Case]:
+    for rows, columns in ((1, 1), (3, 17), (2, 1024), (5, 1152)):
+        yield draw.case(draw.normal(rows, 2 * columns))
+    yield draw.case(draw.normal(2, 3, 128, scale=4.0))
+    yield draw.case(draw.normal(3, 4096, scale=30.0))
+    # Special gates with an ordinary up, then the reverse.
+    special, ordinary = draw.special(), np.full(draw.special().shape, 1.5, draw.dtype)
+    yield draw.case(np.stack([np.concatenate([special, ordinary]), np.concatenate([ordinary, special])]))
+    # From where the activation vanishes to where it is the gate itself.
+    yield draw.case(np.concatenate([np.linspace(-120.0, 120.0, 4801), np.full(4801, 1.5)])[None, :].astype(draw.dtype))
