@@ -51,6 +51,7 @@ $(RUN):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Python 3.11 or newer is needed, and $(PYTHON) is not: run make PYTHON=/path/to/python3.12" >&2; exit 2; }
 	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "$(PYTHON) has no working venv (on Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 2; }
 
