@@ -55,7 +55,7 @@ $(RUN):
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "$(PYTHON) has no working venv (on Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 2; }
 
-$(VENV)/core.installed: requirements/core.lock requirements/build.lock requirements/compiler.lock | $(RUN)
+$(VENV)/core.installed: requirements/core.lock requirements/build.lock requirements/compiler.lock $(RUN)
 	@echo "installing requirements/core.lock$(if $(COMPILER),, and a C++ compiler from requirements/compiler.lock)"
 	@$(PIP) -r requirements/core.lock -r requirements/build.lock $(if $(COMPILER),,-r requirements/compiler.lock)
 	@touch $@
