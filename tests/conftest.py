@@ -16,3 +16,7 @@ def compiler() -> hiprtc.HipRTC:
     if forbidden and not hiprtc.available():
         pytest.skip("hipRTC is not in the cache and NEARTIE_OFFLINE forbids the download")
     return hiprtc.ensure()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--op-report", metavar="FILE", help="write the table of the ops' cases as JSON")
