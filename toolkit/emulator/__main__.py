@@ -1,0 +1,40 @@
+"""``python -m toolkit.emulator gfx1200 -- python program.py``: run a program whose GPU is emulated."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from .environment import TARGETS, variables
+from .errors import EmulatorError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Set the surroundings up and become the given command; returns only on failure."""
+    parser = argparse.ArgumentParser(prog="python -m toolkit.emulator", description=__doc__)
+    parser.add_argument("target", help=f"emulated GPU: {', '.join(TARGETS)}")
+    parser.add_argument("--order", default="forward", help="order of a block's waves: forward, reversed or random:SEED")
+    parser.add_argument("--threads", type=int, default=0, help="host threads that run blocks (0 = one for each core)")
+    parser.add_argument(
+        "--no-lds-checks", action="store_true", help="do not look for data races and uninitialised words in LDS"
+    )
+    parser.add_argument("command", nargs="+", help="after --: the program and its arguments")
+    chosen = parser.parse_args(arguments)
+    try:
+        os.environ.update(variables(chosen.target))
+        os.environ["NEARTIE_EMULATOR_ORDER"] = chosen.order
+        os.environ["NEARTIE_EMULATOR_THREADS"] = str(chosen.threads)
+        os.environ["NEARTIE_EMULATOR_CHECK_LDS"] = "0" if chosen.no_lds_checks else "1"
+        os.execvp(chosen.command[0], chosen.command)
+    except EmulatorError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"cannot run {chosen.command[0]}: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+// What the HIP runtime asks of the engine of one wave size, and what it is told.
+#pragma once
+#include <cstddef>
+
+#include "program.h"
+
+enum class Order : u32 { FORWARD, REVERSED, RANDOM };
+
+struct Settings {
+  Order order = Order::FORWARD;
+  u64 seed = 0;
+  bool check_lds = true;  // data races and uninitialised words in LDS
+  u32 threads = 1;
+  u64 limit = 1ull << 33;  // instructions of one wave: spinning for ever ends here
+  // Writes what is known of an address in device memory (for example how far past an allocation it lies).
+  void (*describe)(u64 address, char* text, size_t size) = nullptr;
+};
+
+struct Launch {
+  const Program* program;
+  const Kernel* kernel;
+  u32 grid[3], block[3];  // in blocks, in threads
+  u32 dynamic_lds;
+  const u8* kernarg;
+};
+
+enum class Outcome { FINISHED, ILLEGAL_ADDRESS, FAILED };
+
+// What the engine exports.
+using BindFunction = void(Program&);
+using LaunchFunction = Outcome(const Launch&, const Settings&, std::string& message);

@@ -1,0 +1,137 @@
+// Matrix instructions: D = A · B + C over a whole wave. Products are exact, sums are f32 (or i32) in order of k; how the
+// hardware rounds inside is not public.
+#include "lane.h"
+#include "wave.h"
+
+#if LANES == 32
+
+// ---- WMMA 16×16×16 ---------------------------------------------------------------------------------------------------
+// gfx11: lane m (and again lane m + 16) holds row m of A, all k in 16 halves; C: register r of lane l is row 2r + l/16.
+// gfx12: lane m + 16h holds k = 8h … 8h + 7 of row m; C: register r of lane l is row r + 8(l/16).
+// B is as A with columns for rows; the column of C is l mod 16.
+
+enum Generation { GFX11, GFX12 };
+
+template <Generation G>
+static int c_row(int r, int l) { return G == GFX11 ? 2 * r + (l >> 4) : r + 8 * (l >> 4); }
+
+// Element k of row (column) m, with BITS bits.
+template <Generation G, int BITS>
+static u32 element(const Wave* w, int reg, int m, int k) {
+  constexpr int per_lane = G == GFX11 ? 16 : 8, per_register = 32 / BITS;
+  int lane = m + 16 * (k / per_lane), at = k % per_lane;
+  return w->v[reg + at / per_register][lane] >> at % per_register * BITS & ((1u << BITS) - 1);
+}
+
+template <Generation G, int BITS>
+static bool operands_in_order(const Inst* i, Wave* w) {
+  if (w->exec() != ALL_LANES) {
+    w->fail(i, "a matrix instruction with lanes switched off (EXEC %#llx)", (unsigned long long)w->exec());
+    return false;
+  }
+  if (G == GFX12) return true;
+  for (int source = 0; source < 2; ++source)
+    for (int r = 0; r < 16 * BITS / 32; ++r)
+      for (int l = 0; l < 16; ++l)
+        if (w->v[i->src[source].index + r][l] != w->v[i->src[source].index + r][l + 16]) {
+          w->fail(i, "gfx11 wants the 16 lanes of operand %c twice, but lanes %d and %d differ", "AB"[source], l, l + 16);
+          return false;
+        }
+  return true;
+}
+
+static f32 accumulator(const Inst* i, const Wave* w, int r, int l) {
+  const Operand& c = i->src[2];
+  f32 value = as_f32(c.kind == VGPR ? w->v[c.index + r][l] : scalar32(c, w));
+  if (i->neg_hi & 4) value = std::fabs(value);
+  return i->neg_lo & 4 ? -value : value;
+}
+
+template <Generation G, f32 (*WIDEN)(u32)>
+static void products(const Inst* i, const Wave* w, f32 a[16][16], f32 b[16][16]) {
+  for (int m = 0; m < 16; ++m)
+    for (int k = 0; k < 16; ++k) {
+      bool high = k & 1;  // neg_lo and neg_hi negate the even and the odd elements
+      f32 x = WIDEN(element<G, 16>(w, i->src[0].index, m, k)), y = WIDEN(element<G, 16>(w, i->src[1].index, m, k));
+      a[m][k] = (high ? i->neg_hi : i->neg_lo) & 1 ? -x : x;
+      b[m][k] = (high ? i->neg_hi : i->neg_lo) & 2 ? -y : y;
+    }
+}
+static f32 dot16(const f32* a, const f32* b, f32 sum) {
+  for (int k = 0; k < 16; ++k) sum = std::fma(a[k], b[k], sum);
+  return sum;
+}
+
+template <Generation G, f32 (*WIDEN)(u32)>
+static const Inst* wmma_f32(const Inst* i, Wave* w) {
+  if (!operands_in_order<G, 16>(i, w)) return nullptr;
+  f32 a[16][16], b[16][16];
+  u32 d[8][LANES];
+  products<G, WIDEN>(i, w, a, b);
+  for (int r = 0; r < 8; ++r)
+    for (int l = 0; l < LANES; ++l) d[r][l] = bits(dot16(a[c_row<G>(r, l)], b[l & 15], accumulator(i, w, r, l)));
+  memcpy(w->v[i->dst], d, sizeof d);
+  return i + 1;
+}
+
+// Results of 16 bits. gfx11: one in each register, in the half that op_sel says; gfx12: rows 2r and 2r + 1 in register r.
+template <Generation G, f32 (*WIDEN)(u32), u32 (*NARROW)(f32)>
+static const Inst* wmma_half(const Inst* i, Wave* w) {
+  if (!operands_in_order<G, 16>(i, w)) return nullptr;
+  f32 a[16][16], b[16][16];
+  constexpr int registers = G == GFX11 ? 8 : 4, each = 8 / registers;
+  u32 d[registers][LANES];
+  products<G, WIDEN>(i, w, a, b);
+  int shift = G == GFX11 && i->op_sel & 4 ? 16 : 0;
+  for (int r = 0; r < registers; ++r)
+    for (int l = 0; l < LANES; ++l) {
+      const Operand& o = i->src[2];
+      u32 c = o.kind == VGPR ? w->v[o.index + r][l] : scalar32(o, w) * (G == GFX12 ? 0x10001u : 1u);
+      u32 result = G == GFX11 ? w->v[i->dst + r][l] & ~(0xffffu << shift) : 0;
+      for (int part = 0; part < each; ++part) {
+        f32 from = WIDEN(c >> (o.kind == VGPR ? shift : 0) >> 16 * part & 0xffff);
+        int row = G == GFX11 ? c_row<G>(r, l) : 2 * r + part + 8 * (l >> 4);
+        result |= NARROW(dot16(a[row], b[l & 15], from)) << (shift + 16 * part);
+      }
+      d[r][l] = result;
+    }
+  memcpy(w->v[i->dst], d, sizeof d);
+  return i + 1;
+}
+
+template <Generation G, int BITS>
+static const Inst* wmma_int(const Inst* i, Wave* w) {
+  if (!operands_in_order<G, BITS>(i, w)) return nullptr;
+  u32 d[8][LANES];
+  auto value = [&](int source, int m, int k) {
+    u32 x = element<G, BITS>(w, i->src[source].index, m, k);
+    return i->neg_lo >> source & 1 ? (i32)(x << (32 - BITS)) >> (32 - BITS) : (i32)x;
+  };
+  for (int r = 0; r < 8; ++r)
+    for (int l = 0; l < LANES; ++l) {
+      const Operand& c = i->src[2];
+      i64 sum = (i32)(c.kind == VGPR ? w->v[c.index + r][l] : scalar32(c, w));
+      for (int k = 0; k < 16; ++k) sum += (i64)value(0, c_row<G>(r, l), k) * value(1, l & 15, k);
+      d[r][l] = i->flags & CLAMP ? (u32)clamp_i32(sum) : (u32)sum;
+    }
+  memcpy(w->v[i->dst], d, sizeof d);
+  return i + 1;
+}
+
+static u32 narrow_f16(f32 x) { return to_f16(x); }
+static Registration wmma[] = {
+    {"v_wmma_f32_16x16x16_bf16_gfx11", wmma_f32<GFX11, from_bf16>},
+    {"v_wmma_f32_16x16x16_f16_gfx11", wmma_f32<GFX11, from_f16>},
+    {"v_wmma_bf16_16x16x16_bf16_gfx11", wmma_half<GFX11, from_bf16, to_bf16>},
+    {"v_wmma_f16_16x16x16_f16_gfx11", wmma_half<GFX11, from_f16, narrow_f16>},
+    {"v_wmma_i32_16x16x16_iu8_gfx11", wmma_int<GFX11, 8>},
+    {"v_wmma_i32_16x16x16_iu4_gfx11", wmma_int<GFX11, 4>},
+    {"v_wmma_f32_16x16x16_bf16_gfx12", wmma_f32<GFX12, from_bf16>},
+    {"v_wmma_f32_16x16x16_f16_gfx12", wmma_f32<GFX12, from_f16>},
+    {"v_wmma_bf16_16x16x16_bf16_gfx12", wmma_half<GFX12, from_bf16, to_bf16>},
+    {"v_wmma_f16_16x16x16_f16_gfx12", wmma_half<GFX12, from_f16, narrow_f16>},
+    {"v_wmma_i32_16x16x16_iu8_gfx12", wmma_int<GFX12, 8>},
+    {"v_wmma_i32_16x16x16_iu4_gfx12", wmma_int<GFX12, 4>},
+};
+
+#endif
