@@ -1,0 +1,115 @@
+"""Matrix products with a weight: x · Wᵀ, accumulated in float32 and rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from toolkit.devices.arithmetic import Array, narrow, product
+from toolkit.devices.launching import Launch
+from toolkit.dtypes import FLOAT32
+from toolkit.ops.cases import Draw
+from toolkit.ops.declare import Case, Spec, op, suffix
+from toolkit.ops.tolerance import Within
+
+# Geometry of kernels/linear.hip.
+VECTOR_COLUMNS = 8
+MATRIX_TILE = 64
+MATRIX_DEPTH = 32
+
+
+def rounding_bound(x: Array, weight: Array, **_: Any) -> Array:
+    """How far float32 sums of the products can be from the true ones, each [..., N].
+
+    Every rounding costs at most 2⁻²⁴ of the sum of the terms' magnitudes. The tiled kernel rounds a term most often: up
+    to 32 times in its tile and then once per tile.
+    """
+    depth = x.shape[-1]
+    roundings = MATRIX_DEPTH + -(-depth // MATRIX_DEPTH)
+    magnitude = np.abs(x.astype(np.float64)) @ np.abs(weight.astype(np.float64)).T
+    bound: Array = roundings * 2.0**-24 * magnitude
+    return bound
+
+
+@op(
+    kernel="linear.hip",
+    tolerance=Within(
+        rounding_bound,
+        because="the order of a float32 sum is the kernel's; its roundings are bounded by their number times 2^-24 of "
+        "sum |x w|, and may then cross one boundary of the output dtype",
+    ),
+)
+def linear(x: Array, weight: Array, *, float32_out: bool = False) -> Array:
+    """x [..., K] times weight [N, K] transposed → [..., N], in x's dtype or, with ``float32_out``, in float32.
+
+    The products are summed in float32 and rounded once. ``float32_out`` is for a head whose logits are declared
+    float32 (llama.cpp); transformers and vLLM round them to the model's dtype.
+    """
+    return narrow(product(x, weight), FLOAT32 if float32_out else x.dtype)
+
+
+@linear.outputs
+def _(x: Array, weight: Array, float32_out: bool) -> Spec:
+    return Spec((*x.shape[:-1], weight.shape[0]), FLOAT32 if float32_out else x.dtype)
+
+
+def _rows(x: Array) -> int:
+    return x.size // x.shape[-1]
+
+
+def _skinny(x: Array, weight: Array, **_: Any) -> bool:
+    return 0 < _rows(x) <= 8 and x.shape[-1] % 8 == 0 and _aligned(x) and _aligned(weight)
+
+
+def _aligned(array: Any) -> bool:
+    """Whether 16-byte loads may read the array. On the host any address will do."""
+    return isinstance(array, np.ndarray) or array.data.ptr % 16 == 0
+
+
+@linear.provider("matrix-vector", when=_skinny)
+def _(out: Array, x: Array, weight: Array, float32_out: bool) -> Launch:
+    rows, columns = _rows(x), weight.shape[0]
+    rows_of_wave = 1 if rows == 1 else 4
+    grid = (-(-columns // VECTOR_COLUMNS), -(-rows // rows_of_wave))
+    return Launch(f"matrix_vector_{rows_of_wave}_{suffix(x)}", grid, _arguments(out, x, weight, float32_out))
+
+
+@linear.provider("tiled")
+def _(out: Array, x: Array, weight: Array, float32_out: bool) -> Launch:
+    grid = (-(-weight.shape[0] // MATRIX_TILE), -(-_rows(x) // MATRIX_TILE))
+    return Launch(f"matrix_matrix_{suffix(x)}", grid, _arguments(out, x, weight, float32_out))
+
+
+def _arguments(out: Array, x: Array, weight: Array, float32_out: bool) -> tuple[Any, ...]:
+    outputs = (None, out) if float32_out else (out, None)
+    return (x, weight, *outputs, _rows(x), weight.shape[0], x.shape[-1])
+
+
+@linear.cases
+def _(draw: Draw) -> Iterator[Case]:
+    def case(rows: tuple[int, ...], columns: int, depth: int, **options: Any) -> Case:
+        return draw.case(draw.normal(*rows, depth), draw.normal(columns, depth, scale=depth**-0.5), **options)
+
+    for rows in (1, 2, 4, 5, 8):  # matrix-vector: ragged numbers of columns, depths of part of a wave and of several
+        yield case((rows,), 13, 576)
+    for columns, depth in ((1, 8), (100, 1024), (9, 248), (24, 2560)):
+        yield case((1,), columns, depth)
+    yield case((2, 3), 20, 64)
+    for rows, columns, depth in ((9, 70, 96), (64, 64, 64), (70, 130, 72), (131, 5, 264)):  # tiles, full and ragged
+        yield case((rows,), columns, depth)
+    for rows, columns, depth in ((1, 19, 37), (5, 65, 33), (67, 3, 1)):  # rows that no 16-byte load may read
+        yield case((rows,), columns, depth)
+    yield case((0,), 8, 16)
+    for rows in (1, 7, 12):
+        yield case((rows,), 40, 128, float32_out=True)
+    for rows in (3, 10):
+        x, weight = draw.normal(rows, 64), draw.normal(16, 64)
+        x[1, 5] = np.nan
+        x[2, 7] = np.inf
+        weight[3] = 0.0
+        yield draw.case(x, weight)
+    # Sums that cancel: the terms are thousands of times the result.
+    x = draw.normal(4, 256, scale=1000.0)
+    yield draw.case(np.concatenate([x, x], -1), np.tile(np.repeat([1.0, -1.0], 256), (11, 1)).astype(draw.dtype))
