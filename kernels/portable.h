@@ -410,7 +410,7 @@ DEVICE void narrow(float x, f16& out) {
     const u32 significand = (magnitude & 0x7fffffu) | 0x800000u;
     const u32 kept = significand >> shift;
     const u32 lost = significand - (kept << shift);
-    const u32 denormal = kept + (lost + (kept & 1u) > 1u << (shift - 1u));
+    const u32 denormal = kept + ((lost + (kept & 1u)) * 2u > 1u << shift);
     const u32 finite = magnitude < 0x38800000u ? denormal : normal;
     const u32 special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
     // 65520 and above round to infinity.
