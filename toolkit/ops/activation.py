@@ -22,7 +22,8 @@ def _silu(x: Array) -> Array:
 
 
 def _twice_u(x: Array) -> Array:
-    return 2.0 * np.sqrt(2.0 / np.pi) * (x + 0.044715 * (x * x * x))
+    result: Array = 2.0 * np.sqrt(2.0 / np.pi) * (x + 0.044715 * (x * x * x))
+    return result
 
 
 def _gelu_tanh(x: Array) -> Array:
