@@ -44,32 +44,34 @@ HANDLER(v_swap_b16) {
 
 // ---- carries ----------------------------------------------------------------------------------------------------------
 // sdst receives the carry of each lane; src[2] is the carry that comes in.
-template <class F>
-static const Inst* with_carry(const Inst* i, Wave* w, F compute) {
+enum class Carry { ADD, SUBTRACT, SUBTRACT_REVERSED };
+template <Carry C>
+static const Inst* with_carry(const Inst* i, Wave* w) {
   Row32 row_a, row_b;
-  const u32 *a = fetch32(i->src[0], w, row_a), *b = fetch32(i->src[1], w, row_b);
+  const u32 *a = fetch32(i->src[C == Carry::SUBTRACT_REVERSED], w, row_a), *b = fetch32(i->src[C != Carry::SUBTRACT_REVERSED], w, row_b);
   alignas(64) u32 in[LANES] = {}, result[LANES], out[LANES];
   if (i->src[2].kind != NONE) unpack(scalar_mask(i->src[2], w), in);
   for (int l = 0; l < LANES; ++l) {
-    u64 wide = compute((u64)a[l], (u64)b[l], (u64)(in[l] & 1));
-    result[l] = (u32)wide;
-    out[l] = wide >> 32 & 1 ? ~0u : 0;
+    u32 carry = in[l] & 1;
+    if (C == Carry::ADD) {
+      u32 sum = a[l] + b[l];
+      result[l] = sum + carry;
+      out[l] = sum < a[l] || result[l] < sum ? ~0u : 0;
+    } else {
+      u32 difference = a[l] - b[l];
+      result[l] = difference - carry;
+      out[l] = a[l] < b[l] || difference < carry ? ~0u : 0;
+    }
   }
   if (i->flags & CLAMP)
-    for (int l = 0; l < LANES; ++l) result[l] = out[l] ? (compute(1ull, 0ull, 0ull) == 1 && compute(0ull, 1ull, 0ull) == 1 ? ~0u : 0) : result[l];
+    for (int l = 0; l < LANES; ++l) result[l] = out[l] ? (C == Carry::ADD ? ~0u : 0) : result[l];
   store32(w->v[i->dst], result, w->exec());
   w->set_mask(i->sdst, pack(out) & w->exec());
   return i + 1;
 }
-HANDLER(v_add_co_u32) {
-  return with_carry(i, w, [](u64 a, u64 b, u64 carry) { return a + b + carry; });
-}
-HANDLER(v_sub_co_u32) {
-  return with_carry(i, w, [](u64 a, u64 b, u64 carry) { return a - b - carry; });
-}
-HANDLER(v_subrev_co_u32) {
-  return with_carry(i, w, [](u64 a, u64 b, u64 carry) { return b - a - carry; });
-}
+HANDLER(v_add_co_u32) { return with_carry<Carry::ADD>(i, w); }
+HANDLER(v_sub_co_u32) { return with_carry<Carry::SUBTRACT>(i, w); }
+HANDLER(v_subrev_co_u32) { return with_carry<Carry::SUBTRACT_REVERSED>(i, w); }
 
 HANDLER(v_mad_u64_u32) {
   Row32 row_a, row_b;
