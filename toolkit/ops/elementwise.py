@@ -93,9 +93,10 @@ def _(draw: Draw) -> Iterator[Case]:
     kernel="elementwise.hip",
     tolerance=Ulps(
         1,
-        float32=3,
-        because="x/cap is rounded, tanh is within 1.5 ULP and the product with the cap rounds once more; in a narrower "
-        "dtype that crosses one rounding boundary at most",
+        float32=5,
+        because="x/cap is rounded to half an ULP and tanh is within 1.5: together 2^-22 of the result, which is four ULP "
+        "where its significand is close to two; the product with the cap rounds once more; in a narrower dtype that "
+        "crosses one rounding boundary at most",
     ),
 )
 def softcap(x: Array, *, cap: float) -> Array:

@@ -32,6 +32,11 @@ class Tolerance(ABC):
     def allowed(self, want: Array, arguments: dict[str, Any]) -> Array:
         """The largest |got - want| allowed, elementwise, in float64."""
 
+    def equal(self, a: Array, b: Array) -> Array:
+        """Where two numbers, as float64, are the same."""
+        same: Array = a == b
+        return same
+
     def check(self, got: Array, want: Array, arguments: dict[str, Any]) -> Agreement:
         """Compare a kernel's output with the reference's. Raises ValueError when shape or dtype differ."""
         if got.shape != want.shape or got.dtype != want.dtype:
@@ -39,10 +44,10 @@ class Tolerance(ABC):
         bit_equal = got.tobytes() == want.tobytes()
         if got.size == 0:
             return Agreement(True, 0.0, (), bit_equal)
-        a, b = got.astype(np.float64), want.astype(np.float64)
-        special = ~np.isfinite(a) | ~np.isfinite(b)
-        agree = (np.isnan(a) & np.isnan(b)) | (a == b)
         with np.errstate(invalid="ignore", divide="ignore"):
+            a, b = got.astype(np.float64), want.astype(np.float64)
+            special = ~np.isfinite(a) | ~np.isfinite(b)
+            agree = (np.isnan(a) & np.isnan(b)) | self.equal(a, b)
             error = np.abs(a - b) / np.broadcast_to(self.allowed(want, arguments), b.shape)
         error = np.where(agree, 0.0, np.where(special | np.isnan(error), np.inf, error))
         index = np.unravel_index(int(np.argmax(error)), error.shape)
@@ -52,9 +57,13 @@ class Tolerance(ABC):
 
 @dataclass(frozen=True)
 class BitExact(Tolerance):
-    """The same numbers: for copies, gathers, casts and selections."""
+    """The same numbers, to the sign of a zero: for copies, gathers, casts and selections."""
 
     because: str = "nothing is computed"
+
+    def equal(self, a: Array, b: Array) -> Array:
+        same: Array = (a == b) & (np.signbit(a) == np.signbit(b))
+        return same
 
     def allowed(self, want: Array, arguments: dict[str, Any]) -> Array:
         return np.zeros(())
