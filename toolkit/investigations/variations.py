@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from toolkit.checkpoints.config import ModelConfig
 from toolkit.devices.arithmetic import SUM_ORDERS, SumOrder
@@ -15,7 +15,7 @@ class Variation:
 
     name: str
     sum_order: SumOrder | None = None
-    rounding: RoundingPoints = RoundingPoints()
+    rounding: RoundingPoints = field(default_factory=RoundingPoints)
 
 
 def variations(config: ModelConfig) -> tuple[Variation, ...]:
