@@ -567,6 +567,12 @@ DEVICE float8 operator+(float8 a, float8 b) {
     return result;
 }
 
+DEVICE float8 operator*(float8 a, float8 b) {
+    float8 result;
+    UNROLL for (int i = 0; i < 8; ++i) result.values[i] = a.values[i] * b.values[i];
+    return result;
+}
+
 // Whether load8 may be used on every eighth element of rows of `columns` that follow each other from `p`.
 template <class T> DEVICE bool loads_by_eight(const T* p, int columns) {
     return columns % 8 == 0 && (ANY_ALIGNMENT || reinterpret_cast<u64>(p) % 16 == 0);

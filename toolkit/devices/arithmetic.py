@@ -97,20 +97,24 @@ def total(value: Array, axis: int = -1) -> Array:
 
 
 def product(x: Array, weight: Array) -> Array:
-    """``x @ weight.T`` for x [..., K] and weight [N, K], as float64 rounded to float32 unless exact.
+    """``x @ weight.T`` for x [..., M, K] and weight [N, K], or [..., N, K] with x's leading axes, in float64.
 
-    The products of two bfloat16 or float16 numbers are exact in float32, so only the order of the sum is a choice; with
-    float32 operands a float32 variation rounds each product before it is added.
+    The result is rounded to float32 unless exact. The products of two bfloat16 or float16 numbers are exact in float32,
+    so only the order of the sum is a choice; with float32 operands a float32 variation rounds each product before it is
+    added.
     """
     arithmetic = current()
     if arithmetic.exact:
-        return x.astype(FLOAT64, copy=False) @ _wide_weight(weight).T
+        return x.astype(FLOAT64, copy=False) @ np.swapaxes(_wide_weight(weight), -1, -2)
     if arithmetic.sum_order is None:
-        return to_float32(widen(x) @ _wide_weight(weight).T)
-    rows = _flush(x.astype(FLOAT32)).reshape(-1, x.shape[-1])
-    columns = _flush(weight.astype(FLOAT32))
-    out = ordered_product(rows, columns, arithmetic.sum_order)
-    return out.reshape(*x.shape[:-1], weight.shape[0]).astype(FLOAT64)
+        return to_float32(widen(x) @ np.swapaxes(_wide_weight(weight), -1, -2))
+    terms, factors = (_flush(side.astype(FLOAT32)) for side in (x, weight))
+    if weight.ndim == 2:
+        out = ordered_product(terms.reshape(-1, x.shape[-1]), factors, arithmetic.sum_order)
+    else:
+        pairs = zip(terms.reshape(-1, *x.shape[-2:]), factors.reshape(-1, *weight.shape[-2:]), strict=True)
+        out = np.stack([ordered_product(*pair, arithmetic.sum_order) for pair in pairs])
+    return out.reshape(*x.shape[:-1], weight.shape[-2]).astype(FLOAT64)
 
 
 def ordered_sum(terms: Array, order: SumOrder) -> Array:

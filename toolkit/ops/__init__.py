@@ -1,12 +1,15 @@
 """Every op of the toolkit. Each is declared once, in the module of its family; see CONTRIBUTING for an op's life."""
 
 from toolkit.ops.activation import gelu_tanh_mul, silu_mul
+from toolkit.ops.attention import paged_attention
+from toolkit.ops.cache import qkv_split, write_cache
 from toolkit.ops.declare import REGISTRY
 from toolkit.ops.elementwise import add, cast, scale, softcap
 from toolkit.ops.embedding import embedding, gather_rows
 from toolkit.ops.linear import linear
 from toolkit.ops.logits import argmax, log_softmax, top_k
 from toolkit.ops.norm import add_rms_norm, rms_norm
+from toolkit.ops.rope import rope, rope_table
 
 __all__ = [
     "REGISTRY",
@@ -19,9 +22,14 @@ __all__ = [
     "gelu_tanh_mul",
     "linear",
     "log_softmax",
+    "paged_attention",
+    "qkv_split",
     "rms_norm",
+    "rope",
+    "rope_table",
     "scale",
     "silu_mul",
     "softcap",
     "top_k",
+    "write_cache",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 from toolkit.devices.arithmetic import Array, narrow, product
 from toolkit.devices.launching import Launch
 from toolkit.dtypes import FLOAT32
+from toolkit.ops.alignment import aligned
 from toolkit.ops.cases import Draw
 from toolkit.ops.declare import Case, Spec, op, suffix
 from toolkit.ops.tolerance import Within
@@ -60,12 +61,7 @@ def _rows(x: Array) -> int:
 
 
 def _skinny(x: Array, weight: Array, **_: Any) -> bool:
-    return 0 < _rows(x) <= 8 and x.shape[-1] % 8 == 0 and _aligned(x) and _aligned(weight)
-
-
-def _aligned(array: Any) -> bool:
-    """Whether 16-byte loads may read the array. On the host any address will do."""
-    return isinstance(array, np.ndarray) or array.data.ptr % 16 == 0
+    return 0 < _rows(x) <= 8 and x.shape[-1] % 8 == 0 and aligned(x) and aligned(weight)
 
 
 @linear.provider("matrix-vector", when=_skinny)
