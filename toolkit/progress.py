@@ -13,6 +13,11 @@ T = TypeVar("T")
 LOG_INTERVAL_SECONDS = 10.0
 
 
+def note(message: str) -> None:
+    """Say what begins, or what a person must know before it does."""
+    print(message, file=sys.stderr, flush=True)
+
+
 def track(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
     """Yield ``items`` and report how many are done, of how many, and for how long it has run."""
     if total is None and isinstance(items, Sized):

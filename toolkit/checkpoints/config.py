@@ -156,7 +156,8 @@ _MODEL_TYPES = {name: kind.model_type for name, kind in ARCHITECTURES.items()} |
 # Names, training, generation and bookkeeping: nothing that a forward pass computes with.
 _HARMLESS = frozenset(
     """
-    architectures model_type transformers_version torch_dtype dtype _name_or_path name_or_path _commit_hash auto_map
+    architectures model_type transformers_version torch_dtype dtype _name_or_path name_or_path _model_name_or_path
+    _commit_hash auto_map
     _attn_implementation _attn_implementation_autoset attn_implementation use_cache cache_implementation
     initializer_range attention_dropout output_attentions output_hidden_states return_dict return_dict_in_generate
     output_scores id2label label2id num_labels problem_type chunk_size_feed_forward pretraining_tp torchscript
@@ -165,7 +166,7 @@ _HARMLESS = frozenset(
     max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p
     typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
     num_return_sequences exponential_decay_length_penalty suppress_tokens begin_suppress_tokens remove_invalid_values
-    forced_bos_token_id forced_eos_token_id decoder_start_token_id sep_token_id prefix
+    forced_bos_token_id forced_eos_token_id decoder_start_token_id sep_token_id unk_token_id prefix
     """.split()  # noqa: SIM905 - a list literal would be seventy lines
 )
 # Keys of every configuration, with the only value that means a decoder as described here.

@@ -42,7 +42,7 @@ class Tokenizer:
 
         Raises ToolkitError for a text that is not Unicode or gives no token, and as ``check`` does.
         """
-        with _failures_as(f"the prompt {text!r:.60} cannot be encoded with {self.where}"):
+        with failures_as(f"the prompt {text!r:.60} cannot be encoded with {self.where}"):
             ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         if self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids = [self.bos_id, *ids]
@@ -72,7 +72,7 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ``ids``, special tokens spelled out; an id that the tokenizer does not know adds nothing."""
         known = [token for token in ids if 0 <= token < 1 << 32]  # the backend's own range
-        with _failures_as(f"the ids {known[:4]} cannot be decoded with {self.where}"):
+        with failures_as(f"the ids {known[:4]} cannot be decoded with {self.where}"):
             return str(self._backend.decode(known, skip_special_tokens=False))
 
     def decode_one(self, token: int) -> str:
@@ -105,10 +105,12 @@ def read(folder: Path, config: ModelConfig) -> Tokenizer:
 
 
 @contextmanager
-def _failures_as(message: str) -> Iterator[None]:
+def failures_as(message: str) -> Iterator[None]:
     """Turn any failure of the backend, which raises bare Exceptions and Rust panics, into a ToolkitError."""
     try:
         yield
+    except ToolkitError:
+        raise
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise ToolkitError(f"{message}: {error!s:.120}") from error
@@ -117,7 +119,7 @@ def _failures_as(message: str) -> Iterator[None]:
 
 def _parse(content: bytes, where: str) -> tokenizers.Tokenizer:
     text = strict_json.decode(content, where=where)
-    with _failures_as(f"{where} is not a tokenizer that can be read; download it again"):
+    with failures_as(f"{where} is not a tokenizer that can be read; download it again"):
         return tokenizers.Tokenizer.from_str(text)
 
 
@@ -192,7 +194,7 @@ def _required_bos(
 
 def _added_around(backend: tokenizers.Tokenizer, where: str) -> tuple[list[int], list[int]]:
     """The ids that the post-processor puts before and after a text."""
-    with _failures_as(f"{where} cannot encode a text; download it again"):
+    with failures_as(f"{where} cannot encode a text; download it again"):
         plain: list[int] = backend.encode("a", add_special_tokens=False).ids
         full: list[int] = backend.encode("a", add_special_tokens=True).ids
     for start in range(len(full) - len(plain) + 1):
