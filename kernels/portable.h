@@ -343,8 +343,9 @@ template <int N, class T, class Combine> DEVICE void wave_reduce(PerThread<T, N>
     for (int first = 0; first < N; first += WAVE) {
         T lanes[WAVE];
         for (int lane = 0; lane < WAVE; ++lane) lanes[lane] = values[first + lane];
-        UNROLL for (int half = WAVE / 2; half; half /= 2)
+        UNROLL for (int half = WAVE / 2; half; half /= 2) {
             for (int lane = 0; lane < half; ++lane) lanes[lane] = combine(lanes[lane], lanes[lane + half]);
+        }
         for (int lane = 0; lane < WAVE; ++lane) values[first + lane] = lanes[0];
     }
 #else

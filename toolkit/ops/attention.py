@@ -94,10 +94,10 @@ def _gather(
     if window is not None and arithmetic.current().sum_order is None:
         start = max(0, int(at.min()) - window + 1)
     positions = np.arange(start, int(at.max()) + 1)
-    seen = positions <= at[..., None]
+    seen: Array = positions <= at[..., None]
     if window is not None:
         seen &= positions > at[..., None] - window
-    reached = seen.any(axis=1)
+    reached: Array = np.logical_or.reduce(seen, axis=1)
     # Where a shorter sequence has no block, any will do: what is not reached is cleared.
     block = np.where(reached, block_table[sequence[tokens[:, :1]], positions // block_size], 0)
     keys, values = (
@@ -273,7 +273,8 @@ def _(draw: Draw) -> Iterator[Case]:
         table = blocks[: len(lengths) * max_blocks].reshape(len(lengths), max_blocks)
         shape = (len(blocks), block_size, heads[1], head_dim)
         keys, values = np.full((2, *shape), np.nan, draw.dtype)
-        sequence, position = [], []
+        sequence: list[int] = []
+        position: list[int] = []
         for row, (cached, new) in enumerate(lengths):
             for p in range(cached + new):
                 slot = table[row, p // block_size], p % block_size

@@ -57,7 +57,7 @@ def _(x: Array, weight: Array, float32_out: bool) -> Spec:
 
 
 def _rows(x: Array) -> int:
-    return x.size // x.shape[-1]
+    return int(x.size // x.shape[-1])
 
 
 def _skinny(x: Array, weight: Array, **_: Any) -> bool:
