@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +14,6 @@ from toolkit.devices import kernels
 from toolkit.devices.compile_options import amd_target, cuda_options, hip_options
 from toolkit.devices.gpu_runtime import require_cupy
 from toolkit.devices.launching import KernelDevice, Launch
-from toolkit.devices.recording import DriverCall, Recording
 from toolkit.errors import ToolkitError
 
 if TYPE_CHECKING:
@@ -58,15 +55,14 @@ class GpuDevice(KernelDevice):
         self._entries: dict[str, tuple[int, int]] = {}
         self._functions: list[Any] = []
         self._staging: Staging | None = None
-        self._recording: Recording | None = None
         cupy.cuda.runtime.free(0)  # makes the context, which launches do not
 
     def put(self, array: np.ndarray[Any, Any]) -> Any:
-        self._refuse_while_recording("put")
+        self.refuse_while_recording("put")
         return self._cupy.asarray(array)
 
     def put_weight(self, array: np.ndarray[Any, Any]) -> Any:
-        self._refuse_while_recording("put_weight")
+        self.refuse_while_recording("put_weight")
         if self._staging is None:
             self._staging = Staging(self._cupy, STAGING_BYTES)
         target = self.empty(array.shape, array.dtype)
@@ -74,7 +70,7 @@ class GpuDevice(KernelDevice):
         return target
 
     def get(self, array: Any) -> np.ndarray[Any, Any]:
-        self._refuse_while_recording("get")
+        self.refuse_while_recording("get")
         try:
             host: np.ndarray[Any, Any] = self._cupy.asnumpy(array)
         except self._cupy.cuda.runtime.CUDARuntimeError as error:
@@ -84,8 +80,12 @@ class GpuDevice(KernelDevice):
             ) from None
         return host
 
+    def write(self, array: Any, values: np.ndarray[Any, Any]) -> None:
+        self.refuse_while_recording("write")
+        array.set(values)
+
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        self._refuse_while_recording("zeros")
+        self.refuse_while_recording("zeros")
         return self._cupy.zeros(shape, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -98,31 +98,14 @@ class GpuDevice(KernelDevice):
             {name: self._own(op, value) for name, value in kwargs.items()},
         )
 
-    def launch(self, file: str, launch: Launch) -> None:
+    def prepare(self, file: str, launch: Launch) -> tuple[Callable[[], object], Any]:
         function, threads = self._entry(file, launch.entry)
         arguments = Arguments(self._cupy.ndarray, launch)
         x, y, z = (*launch.grid, 1, 1)[:3]
         stream = self._cupy.cuda.get_current_stream().ptr
-        call: DriverCall = (function, x, y, z, threads, 1, 1, 0, stream, arguments.address, 0)
-        self._launch(*call)
-        if self._recording is not None:
-            self._recording.add(call, arguments, launch)
-
-    @contextmanager
-    def recording(self) -> Iterator[Recording]:
-        """Keep every launch of the block, which runs as usual, for replaying.
-
-        Moving data between host and device inside the block is refused: a replay would not repeat it.
-        """
-        if self._recording is not None:
-            raise RuntimeError("a recording is already being made")
-        before = Counter(self.statistics.selections)
-        self._recording = made = Recording(self._launch, self.statistics)
-        try:
-            yield made
-        finally:
-            self._recording = None
-            made.selections = self.statistics.selections - before
+        no_shared, no_extra = 0, 0
+        call = partial(self._launch, function, x, y, z, threads, 1, 1, no_shared, stream, arguments.address, no_extra)
+        return call, arguments
 
     def synchronize(self) -> None:
         """Wait until everything that was launched on the current stream has run."""
@@ -201,10 +184,6 @@ class GpuDevice(KernelDevice):
             self._functions.append(kernel)
             self._entries[name] = known
         return known
-
-    def _refuse_while_recording(self, what: str) -> None:
-        if self._recording is not None:
-            raise RuntimeError(f"{what} while launches are recorded: a replay would not repeat it")
 
 
 class Arguments:

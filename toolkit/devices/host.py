@@ -10,9 +10,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -170,12 +171,19 @@ class HostDevice(KernelDevice):
         self._modules: dict[str, HostModule] = {}
 
     def put(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        self.refuse_while_recording("put")
         return np.ascontiguousarray(array)
 
     def get(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        self.refuse_while_recording("get")
         return array
 
+    def write(self, array: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
+        self.refuse_while_recording("write")
+        array[...] = values
+
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        self.refuse_while_recording("zeros")
         return np.zeros(shape, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -196,11 +204,11 @@ class HostDevice(KernelDevice):
             known = self._modules[file] = HostModule(build(self.source(file), file, self._extra))
         return known
 
-    def launch(self, file: str, launch: Launch) -> None:
+    def prepare(self, file: str, launch: Launch) -> tuple[Callable[[], object], Any]:
         holders = [_holder(launch.entry, argument) for argument in launch.arguments]
         pointers = (ctypes.c_void_p * len(holders))(*(ctypes.addressof(h) for h in holders))
         x, y, z = (*launch.grid, 1, 1)[:3]
-        self.module(file).entry(launch.entry)((ctypes.c_uint * 3)(x, y, z), pointers)
+        return partial(self.module(file).entry(launch.entry), (ctypes.c_uint * 3)(x, y, z), pointers), holders
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolkit.devices.base import Device, NoKernel
+from toolkit.devices.recording import Recording
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,13 +37,50 @@ class Launch:
 class KernelDevice(Device):
     """Runs an op by its first provider that applies. Nothing falls back: without one the op is refused by name."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._recording: Recording | None = None
+
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """An uninitialised array, to be filled by a kernel."""
 
     @abstractmethod
+    def write(self, array: Any, values: np.ndarray[Any, Any]) -> None:
+        """Replace the contents of a device array."""
+
+    @abstractmethod
+    def prepare(self, file: str, launch: Launch) -> tuple[Callable[[], object], Any]:
+        """A call that runs one kernel of kernels/``file``, any number of times, and what must be kept alive for it."""
+
     def launch(self, file: str, launch: Launch) -> None:
         """Run one kernel of kernels/``file``."""
+        call, kept = self.prepare(file, launch)
+        call()
+        if self._recording is not None:
+            self._recording.add(call, kept, launch)
+
+    @contextmanager
+    def recording(self) -> Iterator[Recording]:
+        """Keep every launch of the block, which runs as usual, for replaying.
+
+        Moving data between host and device inside the block is refused: a replay would not repeat it.
+        """
+        if self._recording is not None:
+            raise RuntimeError("a recording is already being made")
+        before = Counter(self.statistics.selections), Counter(self.statistics.declines)
+        self._recording = made = Recording(self.statistics)
+        try:
+            yield made
+        finally:
+            self._recording = None
+            made.selections = self.statistics.selections - before[0]
+            made.declines = self.statistics.declines - before[1]
+
+    def refuse_while_recording(self, what: str) -> None:
+        """For what a replay would leave out. Raises RuntimeError while a recording is made."""
+        if self._recording is not None:
+            raise RuntimeError(f"{what} while launches are recorded: a replay would leave it out")
 
     def admits(self, op: Op[..., Any], provider: Provider) -> bool:
         """Whether this device lets ``provider`` be considered at all (a test pins one, a target lacks a unit)."""

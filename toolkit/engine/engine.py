@@ -13,9 +13,11 @@ from toolkit import dtypes
 from toolkit.checkpoints.checkpoint import Checkpoint
 from toolkit.checkpoints.config import refuse_float16
 from toolkit.devices.base import Device
+from toolkit.devices.launching import KernelDevice
 from toolkit.engine.cache import DEFAULT_BLOCK_SIZE, PagedCache
+from toolkit.engine.decode import RecordedStep
 from toolkit.errors import ToolkitError
-from toolkit.models import ARCHITECTURES, RoundingPoints, Stage, Step, Tap, WeightReader, no_tap
+from toolkit.models import ARCHITECTURES, LayerCache, RoundingPoints, Stage, Step, Tap, WeightReader, no_tap
 from toolkit.ops import argmax, log_softmax, top_k
 
 Padding = Literal["none", "left", "right"]
@@ -57,6 +59,25 @@ class _Sequence:
         return self.prompt + self.continuation.ids
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """What is read off the logits of a step, on the device: one row per sequence. Candidates only where asked for."""
+
+    tokens: Any
+    top_ids: Any = None
+    top_values: Any = None
+    logprobs: Any = None
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """The decode step that is kept, and what it is good for."""
+
+    shape: object
+    layers: Sequence[LayerCache]
+    run: RecordedStep[_Chosen]
+
+
 class Engine:
     """A checkpoint on a device, in one dtype for weights, activations and cache.
 
@@ -95,6 +116,7 @@ class Engine:
             reader = WeightReader(checkpoint.tensors, device, self.dtype)
             self.model = architecture(checkpoint.config, reader, rounding or RoundingPoints())
         self.cache = PagedCache(checkpoint.config, device, self.dtype, block_size)
+        self._recorded: _Recorded | None = None
 
     def generate(
         self,
@@ -146,7 +168,7 @@ class Engine:
             rows: list[list[np.ndarray[Any, Any]]] = [[] for _ in sequences]
             for span in self._chunks(sequences):
                 step, owners = self._step(sequences, span, wanted)
-                logits = self.device.get(self.model.forward(step, self.cache.layers, tap))
+                logits = self.device.get(self.model.forward(self._put(step), self.cache.layers, tap))
                 for owner, row in zip(owners, logits, strict=True):
                     rows[owner].append(row)
             return [np.stack(r) if r else np.empty((0, self.checkpoint.config.vocab_size)) for r in rows]
@@ -193,21 +215,46 @@ class Engine:
         with self.device:
             for span in self._chunks(sequences):
                 step, owners = self._step(sequences, span, wanted)
-                logits = self.model.forward(step, self.cache.layers, tap)
                 if not owners:
+                    self.model.forward(self._put(step), self.cache.layers, tap)
                     continue
-                tokens = self.device.get(argmax(logits))
+                if tap is no_tap and all(len(positions) == 1 for positions in span):
+                    made = self._decode(step, top)
+                else:
+                    made = self._choose(self._put(step), tap, top)
+                tokens = self.device.get(made.tokens)
                 for owner, token in zip(owners, tokens, strict=True):
                     if token < 0:
                         raise self._not_finite(step, sequences[owner], number)
-                candidates = self._candidates(logits, top) if top else [[] for _ in owners]
+                candidates = self._candidates(made) if top else [[] for _ in owners]
                 chosen |= {o: (int(t), c) for o, t, c in zip(owners, tokens, candidates, strict=True)}
         return [chosen[owner] for owner in range(len(sequences))]
 
-    def _candidates(self, logits: Any, top: int) -> list[list[Candidate]]:
+    def _choose(self, step: Step, tap: Tap, top: int) -> _Chosen:
+        """One forward pass and what is read off its logits, all on the device."""
+        logits = self.model.forward(step, self.cache.layers, tap)
+        tokens = argmax(logits)
+        if not top:
+            return _Chosen(tokens)
+        values, ids = top_k(logits, k=min(top, self.checkpoint.config.vocab_size))
+        return _Chosen(tokens, ids, values, log_softmax(logits))
+
+    def _decode(self, step: Step, top: int) -> _Chosen:
+        """``_choose`` for one token of each sequence: replayed while the batch keeps its shape and cache."""
+        if not isinstance(self.device, KernelDevice):
+            return self._choose(self._put(step), no_tap, top)
+        shape, layers = (step.tokens.shape, step.block_table.shape, top), self.cache.layers
+        known = self._recorded
+        if known is None or known.shape != shape or known.layers is not layers:
+            self._recorded = known = None  # give its arrays back before the next are made
+            made = RecordedStep(self.device, step, lambda on_device: self._choose(on_device, no_tap, top))
+            self._recorded = known = _Recorded(shape, layers, made)
+        return known.run(step)
+
+    def _candidates(self, made: _Chosen) -> list[list[Candidate]]:
         get = self.device.get
-        values, ids = (get(part) for part in top_k(logits, k=min(top, self.checkpoint.config.vocab_size)))
-        logprobs = np.take_along_axis(get(log_softmax(logits)), ids, axis=-1)
+        values, ids = get(made.top_values), get(made.top_ids)
+        logprobs = np.take_along_axis(get(made.logprobs), ids, axis=-1)
         return [
             [Candidate(int(i), float(v), float(p)) for i, v, p in zip(*row, strict=True)]
             for row in zip(ids, values, logprobs, strict=True)
@@ -221,7 +268,7 @@ class Engine:
             if not first and np.isnan(self.device.get(value).astype(np.float32)).any():
                 first.append((layer, stage))
 
-        self.model.forward(step, self.cache.layers, look)
+        self.model.forward(self._put(step), self.cache.layers, look)
         where = f"it begins at layer {first[0][0]}, stage {first[0][1]}" if first else "it is gone when run again"
         return NonFiniteLogits(
             f"the logits of step {number} on device {self.device.name} hold a NaN ({where}; prompt of "
@@ -238,7 +285,7 @@ class Engine:
                 sequence.cached = positions.stop
 
     def _step(self, sequences: list[_Sequence], span: list[range], wanted: list[range]) -> tuple[Step, list[int]]:
-        """The forward pass over ``span``, and which sequence each row of its logits belongs to."""
+        """The forward pass over ``span`` as host arrays, and which sequence each row of its logits belongs to."""
         tokens: list[int] = []
         owners_of: list[int] = []
         positions: list[int] = []
@@ -270,13 +317,15 @@ class Engine:
                 pad(widest - len(now))
         blocks = max(len(s.blocks) for s in sequences)
         table = [s.blocks + [0] * (blocks - len(s.blocks)) for s in sequences]
-        put = self.device.put
         step = Step(
-            tokens=put(np.array(tokens, np.int32)),
-            sequences=put(np.array(owners_of, np.int32)),
-            positions=put(np.array(positions, np.int32)),
-            slots=put(np.array(slots, np.int32)),
-            block_table=put(np.array(table, np.int32)),
-            logit_rows=put(np.array(rows, np.int32)),
+            tokens=np.array(tokens, np.int32),
+            sequences=np.array(owners_of, np.int32),
+            positions=np.array(positions, np.int32),
+            slots=np.array(slots, np.int32),
+            block_table=np.array(table, np.int32),
+            logit_rows=np.array(rows, np.int32),
         )
         return step, owners
+
+    def _put(self, step: Step) -> Step:
+        return Step(**{name: self.device.put(array) for name, array in vars(step).items()})
