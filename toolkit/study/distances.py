@@ -1,0 +1,159 @@
+"""How far apart two tensors are: three figures side by side, because each is blind to something.
+
+``rel_l2`` of the difference sees everything but does not say in which way; ``cosine`` sees rotations and no scaling;
+the difference of norms sees scalings and no rotation. All are computed in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from toolkit.errors import ToolkitError
+from toolkit.study.plain import Plain
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+# A row of logits may have 262,144 entries: rows are widened to float64 in portions of this many elements (32 MiB).
+PORTION = 1 << 22
+
+
+@dataclass(frozen=True)
+class Distances(Plain):
+    """The distances of a tensor from a reference.
+
+    ``rel_l2``           ‖actual - reference‖ / ‖reference‖; 0 if both norms are 0, infinite if only the reference's is
+    ``cosine``           of the angle between them; 1 if both norms are 0, 0 if one is
+    ``norm_difference``  (‖actual‖ - ‖reference‖) / ‖reference‖, with the conventions of ``rel_l2``
+    ``max_abs``          largest absolute difference
+    ``worst``            where it is: an index per axis, the first one of equals
+    ``nonfinite``        elements that are NaN or infinite on either side
+
+    With any non-finite element all four figures are NaN, which no comparison passes, and ``worst`` is the first such
+    element.
+    """
+
+    rel_l2: float
+    cosine: float
+    norm_difference: float
+    max_abs: float
+    worst: tuple[int, ...]
+    nonfinite: int
+
+
+@dataclass(frozen=True)
+class RowDistances:
+    """``Distances`` of every row (the last axis), each figure as an array [rows]; ``nonfinite`` counts elements."""
+
+    rel_l2: Floats
+    cosine: Floats
+    norm_difference: Floats
+    max_abs: Floats
+    nonfinite: np.ndarray[Any, np.dtype[np.int64]]
+
+
+def compare(actual: Array, reference: Array) -> Distances:
+    """The distances of ``actual`` from ``reference``, taken as two long vectors of equal shape and any real dtype.
+
+    Raises ToolkitError when the shapes differ or there is nothing to compare.
+    """
+    _comparable(actual, reference)
+    rows = _measure(actual.reshape(1, -1), reference.reshape(1, -1))
+    flat_actual, flat_reference = actual.reshape(-1), reference.reshape(-1)
+    if rows.nonfinite[0]:
+        first = int(np.argmax(~(_finite(flat_actual) & _finite(flat_reference))))
+    else:
+        first = int(np.argmax(np.abs(flat_actual.astype(np.float64) - flat_reference.astype(np.float64))))
+    return Distances(
+        rel_l2=float(rows.rel_l2[0]),
+        cosine=float(rows.cosine[0]),
+        norm_difference=float(rows.norm_difference[0]),
+        max_abs=float(rows.max_abs[0]),
+        worst=tuple(int(i) for i in np.unravel_index(first, actual.shape)),
+        nonfinite=int(rows.nonfinite[0]),
+    )
+
+
+def compare_rows(actual: Array, reference: Array) -> RowDistances:
+    """The distances of each row of ``actual`` [..., features] from the same row of ``reference``; rows are flattened.
+
+    Raises ToolkitError when the shapes differ or there is nothing to compare.
+    """
+    _comparable(actual, reference)
+    columns = actual.shape[-1] if actual.ndim else 1
+    actual, reference = actual.reshape(-1, columns), reference.reshape(-1, columns)
+    step = max(1, PORTION // columns)
+    parts = [
+        _measure(actual[start : start + step], reference[start : start + step]) for start in range(0, len(actual), step)
+    ]
+    return RowDistances(
+        rel_l2=np.concatenate([p.rel_l2 for p in parts]),
+        cosine=np.concatenate([p.cosine for p in parts]),
+        norm_difference=np.concatenate([p.norm_difference for p in parts]),
+        max_abs=np.concatenate([p.max_abs for p in parts]),
+        nonfinite=np.concatenate([p.nonfinite for p in parts]),
+    )
+
+
+def _comparable(actual: Array, reference: Array) -> None:
+    if actual.shape != reference.shape:
+        raise ToolkitError(
+            f"shapes {list(actual.shape)} and {list(reference.shape)} cannot be compared; "
+            "were both sides given the same tokens and the same model?"
+        )
+    if actual.size == 0:
+        raise ToolkitError(f"there is nothing to compare in arrays of shape {list(actual.shape)}")
+
+
+def _finite(x: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    return np.isfinite(x.astype(np.float64, copy=False))
+
+
+def _measure(actual: Array, reference: Array) -> RowDistances:
+    a = actual.astype(np.float64)
+    r = reference.astype(np.float64)
+    nonfinite = np.count_nonzero(~(np.isfinite(a) & np.isfinite(r)), axis=1)
+    broken = nonfinite > 0
+    a[broken] = r[broken] = 0.0
+
+    # One power of two for both sides keeps the difference of the largest float64 numbers finite, and is exact.
+    exponent = _exponent(np.maximum(np.abs(a).max(axis=1), np.abs(r).max(axis=1)))
+    a, r = np.ldexp(a, -exponent[:, None]), np.ldexp(r, -exponent[:, None])
+    apart = np.abs(a - r)
+    unit_a, norm_a = _normalised(a)
+    unit_r, norm_r = _normalised(r)
+    _, norm_apart = _normalised(apart)
+
+    rel_l2 = _ratio(norm_apart, norm_r)
+    difference = np.copysign(_ratio(np.abs(norm_a - norm_r), norm_r), norm_a - norm_r)
+    cosine = np.clip(np.sum(unit_a * unit_r, axis=1), -1.0, 1.0)
+    cosine[(norm_a == 0) & (norm_r == 0)] = 1.0
+    # Equal rows are at an angle of zero whatever the rounding of their norms.
+    cosine[(norm_apart == 0)] = 1.0
+    max_abs = np.ldexp(apart.max(axis=1), exponent)
+    for figure in (rel_l2, cosine, difference, max_abs):
+        figure[broken] = np.nan
+    return RowDistances(rel_l2, cosine, difference, max_abs, nonfinite)
+
+
+def _exponent(largest: Floats) -> np.ndarray[Any, np.dtype[np.int32]]:
+    return np.frexp(largest)[1]
+
+
+def _normalised(x: Floats) -> tuple[Floats, Floats]:
+    """Rows divided by their Euclidean norm (zero rows stay), and the norms; squares neither overflow nor vanish."""
+    exponent = _exponent(np.abs(x).max(axis=1))
+    scaled = np.ldexp(x, -exponent[:, None])
+    norm = np.sqrt(np.sum(scaled * scaled, axis=1))
+    unit = np.divide(scaled, norm[:, None], out=np.zeros_like(scaled), where=norm[:, None] > 0)
+    return unit, np.ldexp(norm, exponent)
+
+
+def _ratio(value: Floats, reference: Floats) -> Floats:
+    """value / reference for non-negative numbers, 0 / 0 = 0 and x / 0 = infinity."""
+    out = np.where(value > 0, np.inf, 0.0)
+    with np.errstate(over="ignore"):
+        return np.divide(value, reference, out=out, where=reference > 0)
