@@ -10,7 +10,7 @@
 // ln 2 in two parts: the nearest float32, and the nearest float32 to what is left.
 constexpr float LN2_HIGH = 0x1.62e430p-1f;
 constexpr float LN2_LOW = -0x1.05c610p-29f;
-constexpr float LOG2_E = 0x1.715476p+0f;
+constexpr float LOG2_E = 0x1.715476p0f;
 // Added to a number below 2^22 it leaves the nearest integer in the low bits: rounding by exactly rounded additions.
 constexpr float TO_INTEGER = 0x1.8p23f;
 
@@ -105,7 +105,7 @@ DEVICE Angle in_quadrants(double x) {
     constexpr double TO_INTEGER = 0x1.8p52;
     const double shifted = fma_(x, 0x1.45f306dc9c883p-1, TO_INTEGER);
     const double n = shifted - TO_INTEGER;
-    const double rest = fma_(n, -0x1.921fb54442d18p+0, x);
+    const double rest = fma_(n, -0x1.921fb54442d18p0, x);
     const double part = n * 0x1.1a62633145c07p-54;
     const double part_error = fma_(n, 0x1.1a62633145c07p-54, -part);
     const double high = rest - part;
