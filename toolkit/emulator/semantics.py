@@ -234,7 +234,7 @@ rndne_f16                     f16  f16           std::nearbyint(a)
 trunc_f16                     f16  f16           std::trunc(a)
 ceil_f16                      f16  f16           std::ceil(a)
 floor_f16                     f16  f16           std::floor(a)
-fract_f16                     f16  f16           lesser(a - std::floor(a), from_f16(0x3bff))
+fract_f16                     f16  f16           to_f16(a - std::floor(a)) == 0x3c00 ? from_f16(0x3bff) : a - std::floor(a)
 sqrt_f16                      f16  f16           std::sqrt(a)
 rcp_f16                       f16  f16           1 / a
 rsq_f16                       f16  f16           1 / std::sqrt((f64)a)
@@ -251,12 +251,13 @@ cvt_f16_i16                   f16  i16           (f32)a
 cvt_u16_f16                   u16  f16           cvt_u16(a)
 cvt_i16_f16                   u16  f16           cvt_i16(a)
 pack_b32_f16                  u32  u16 u16       a | (u32)b << 16
-cvt_norm_i16_f16              i16  f16           (i16)std::nearbyint(32767 * lesser(greater(a, -1.f), 1.f))
+cvt_norm_i16_f16              i16  f16           a != a ? 0 : (i16)std::nearbyint(32767 * lesser(greater(a, -1.f), 1.f))
 cvt_norm_u16_f16              u16  f16           (u16)std::nearbyint(65535 * lesser(greater(a, 0.f), 1.f))
 
 dot2_f32_bf16                 f32  u32 u32 f32   std::fma(from_bf16(a >> 16), from_bf16(b >> 16), std::fma(from_bf16(a & 0xffff), from_bf16(b & 0xffff), c))
 dot2_f32_f16                  f32  u32 u32 f32   std::fma(from_f16(a >> 16), from_f16(b >> 16), std::fma(from_f16(a), from_f16(b), c))
 dot2acc_f32_f16 dot2c_f32_f16  f32  u32 u32      std::fma(from_f16(a >> 16), from_f16(b >> 16), std::fma(from_f16(a), from_f16(b), d))
+dot4c_i32_i8                  i32  u32 u32       dot4_i8(a, b, d)
 dot2_f16_f16                  f16  u32 u32 f16   (f64)from_f16(a) * from_f16(b) + (f64)from_f16(a >> 16) * from_f16(b >> 16) + c
 dot2_bf16_bf16                u16  u32 u32 u16   to_bf16(std::fma(from_bf16(a >> 16), from_bf16(b >> 16), std::fma(from_bf16(a & 0xffff), from_bf16(b & 0xffff), from_bf16(c))))
 """

@@ -139,6 +139,7 @@ SELECTED = {
     "v_pk_fma_f32": ("D f32 f32 f32", 7),
     "v_pk_mov_b32": ("D u32 u32", 7),
 }
+FUSED_MATRIX = re.compile(r"v_mfma_(f32|i32|f64)_(\d+x\d+x\d+)_?(bf16|f16|f32|i8|f64)(_1k)?")
 MATRIX = re.compile(r"v_wmma_(f32|f16|bf16|i32)_16x16x16_(f16|bf16|iu8|iu4)")
 
 # The older line's names for what gfx11 and gfx12 call otherwise.
@@ -331,6 +332,9 @@ class Translator:
         elif MATRIX.fullmatch(name) and self.generation in ("gfx11", "gfx12"):
             types = ("u32", "u32", "f32" if "_f32_" in name else "f16" if "f16_16" in name else "u32")
             yield self._selected(text, f"{name}_{self.generation}", types, 7)
+        elif (match := FUSED_MATRIX.fullmatch(name)) and (match[3] != "bf16" or match[4] or "_bf16" in name):
+            # Before the suffix _1k, bf16 had other layouts.
+            yield self._matrix(text, f"v_mfma_{match[1]}_{match[2]}_{match[3]}")
         elif name in SPECIAL:
             yield self._special(text, name)
         else:
@@ -442,6 +446,14 @@ class Translator:
         _no_more(text, {"op_sel", "op_sel_hi", "neg_lo", "neg_hi"})
         return record
 
+    def _matrix(self, text: Text, handler: str) -> Record:
+        destination, *words = text.operands
+        sources = [vector(words[0]), vector(words[1]), source(words[2], "f64" if "f64" in handler else "f32")]
+        if any(operand.modifiers for operand in sources):
+            raise Unsupported(text.name)
+        _no_more(text, set())
+        return Record(handler, sources, dst=vector(destination).index)
+
     def _dual(self, first: str, second: str) -> list[Record]:
         """Two operations in one instruction: both read before either writes."""
         x, y = (
@@ -459,16 +471,10 @@ class Translator:
 
     def _dpp(self, text: Text, name: str) -> Iterator[Record]:
         control = _dpp_control(text.modifiers)
-        zero = "bound_ctrl" in text.modifiers and text.modifiers["bound_ctrl"] != "0" or "bound_ctrl" in text.modifiers
+        zero = "bound_ctrl" in text.modifiers
         inactive = text.modifiers.get("fi") == "1"
-        # The first source that is a vector register goes through the exchange.
-        position = 2 if "_co_" in name or name.startswith(("v_cmp_", "v_div_scale")) else 1
-        if name.startswith("v_cmpx"):
-            position = 0
-        if name.startswith("v_add_co") or name.startswith("v_sub"):
-            position = 2 if "_co_" in name else 1
-        if name.startswith("v_cmp_"):
-            position = 1
+        # Which operand is the first source: results, and masks as second results, stand before it.
+        position = 0 if name.startswith("v_cmpx") and self.generation != "gfx9" else 2 if "_co_" in name else 1
         words = list(text.operands)
         register = source(words[position], "u32")
         if register.kind != VGPR or name.endswith(("64", "_b16", "_f16", "_u16", "_i16")):

@@ -28,44 +28,72 @@ extern "C" void engine_bind(Program& program) {
 
 // ---- LDS checks -------------------------------------------------------------------------------------------------------
 
-bool lds_access(const Inst* i, Wave* w, u32 address, u32 size, Access access, const void* value) {
+// The verdict on ``N`` bytes without branches: almost every access is in order.
+template <u32 N, Access A>
+static bool in_order(Lds& lds, const Wave* w, u32 address, const u8* value) {
+  const u32 interval = lds.interval, own = interval << 8 | w->number, first = lds.first_interval;
+  u32 *written = &lds.written[address], *read = &lds.read[address];
+  const u8* old = lds.memory + address;
+  u32 bad = 0;
+  for (u32 k = 0; k < N; ++k) {
+    u32 w_tag = written[k], r_tag = read[k];
+    bool w_other = w_tag >> 8 == interval && (w_tag & MANY) != w->number;
+    bool r_other = r_tag >> 8 == interval && (r_tag & MANY) != w->number;
+    if (A == Access::READ) {
+      bad |= (u32)(w_tag >> 8 < first) | (u32)w_other;
+      read[k] = r_other ? (own | MANY) : r_tag == (own | MANY) ? r_tag : own;
+    } else if (A == Access::WRITE) {
+      bad |= (u32)(w_other || r_other) & (u32)(value[k] != old[k]);  // writing what is there already harms nobody
+      written[k] = own;
+    } else {
+      bad |= (u32)(w_other && !(w_tag & ATOMIC)) | (u32)r_other;
+      written[k] = w_tag >> 8 == interval && w_tag & ATOMIC && w_tag != (own | ATOMIC) ? (own | ATOMIC | MANY) : (own | ATOMIC);
+    }
+  }
+  return !bad;
+}
+
+// Which byte it was, and in which way. (The tags are those after the access, so the old ones are passed in.)
+static void explain(const Inst* i, Wave* w, u32 address, u32 size, Access access, const u32* written, const u32* read) {
   Lds& lds = *w->lds;
-  u32 own = lds.interval << 8 | w->number;
   auto other = [&](u32 tag) { return tag >> 8 == lds.interval && (tag & MANY) != w->number; };
   for (u32 k = 0; k < size; ++k) {
-    u32 &written = lds.written[address + k], &read = lds.read[address + k];
-    if (access == Access::READ) {
-      if (written >> 8 < lds.first_interval) {
-        w->fail(i, "lane %d reads byte %u of LDS, which nothing has written (uninitialised shared memory)", w->lane, address + k);
-        return false;
-      }
-      if (other(written)) {
-        w->fail(i, "data race in LDS: lane %d of wave %u reads byte %u, which another wave wrote and no barrier lies between",
-                w->lane, w->number, address + k);
-        return false;
-      }
-      if (read != own) read = read >> 8 == lds.interval ? (own | MANY) : own;
-      continue;
+    if (access == Access::READ && written[k] >> 8 < lds.first_interval) {
+      w->fail(i, "lane %d reads byte %u of LDS, which nothing has written (uninitialised shared memory)", w->lane, address + k);
+      return;
     }
-    bool atomic = access == Access::ATOMIC;
-    bool same = !atomic && value && ((const u8*)value)[k] == lds.memory[address + k];
-    if (!same && other(written) && !(atomic && written & ATOMIC)) {
-      w->fail(i, "data race in LDS: lane %d of wave %u writes byte %u, which another wave wrote and no barrier lies between",
-              w->lane, w->number, address + k);
-      return false;
+    bool by_write = other(written[k]) && !(access == Access::ATOMIC && written[k] & ATOMIC);
+    if (by_write || (access != Access::READ && other(read[k]))) {
+      w->fail(i, "data race in LDS: lane %d of wave %u %s byte %u, which another wave %s, and no barrier lies between", w->lane,
+              w->number, access == Access::READ ? "reads" : "writes", address + k, by_write ? "wrote" : "read");
+      return;
     }
-    if (!same && other(read)) {
-      w->fail(i, "data race in LDS: lane %d of wave %u writes byte %u, which another wave read and no barrier lies between",
-              w->lane, w->number, address + k);
-      return false;
-    }
-    if (atomic)
-      written = written >> 8 == lds.interval && written & ATOMIC && written != (own | ATOMIC) ? (own | ATOMIC | MANY)
-                                                                                              : (own | ATOMIC);
-    else if (written != own)
-      written = own;
   }
-  return true;
+}
+
+template <u32 N>
+static bool access_bytes(const Inst* i, Wave* w, u32 address, Access access, const u8* value) {
+  Lds& lds = *w->lds;
+  u32 written[N], read[N];
+  memcpy(written, &lds.written[address], sizeof written);
+  memcpy(read, &lds.read[address], sizeof read);
+  bool fine = access == Access::READ     ? in_order<N, Access::READ>(lds, w, address, value)
+              : access == Access::WRITE ? in_order<N, Access::WRITE>(lds, w, address, value)
+                                        : in_order<N, Access::ATOMIC>(lds, w, address, value);
+  if (!fine) explain(i, w, address, N, access, written, read);
+  return fine;
+}
+
+bool lds_access(const Inst* i, Wave* w, u32 address, u32 size, Access access, const void* value) {
+  const u8* bytes = (const u8*)value;
+  switch (size) {
+    case 1: return access_bytes<1>(i, w, address, access, bytes);
+    case 2: return access_bytes<2>(i, w, address, access, bytes);
+    case 4: return access_bytes<4>(i, w, address, access, bytes);
+    case 8: return access_bytes<8>(i, w, address, access, bytes);
+    case 12: return access_bytes<12>(i, w, address, access, bytes);
+    default: return access_bytes<16>(i, w, address, access, bytes);
+  }
 }
 
 // ---- memory --------------------------------------------------------------------------------------------------------------

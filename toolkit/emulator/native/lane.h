@@ -125,6 +125,10 @@ static inline u32 lerp_u8(u32 a, u32 b, u32 c) {
   for (int k = 0; k < 32; k += 8) result |= (((a >> k & 255) + (b >> k & 255) + (c >> k & 1)) >> 1) << k;
   return result;
 }
+static inline i32 dot4_i8(u32 a, u32 b, i32 sum) {
+  for (int k = 0; k < 32; k += 8) sum = (i32)((u32)sum + (u32)((i8)(a >> k) * (i8)(b >> k)));
+  return sum;
+}
 static inline u32 saturate_u8(i32 x) { return x < 0 ? 0 : x > 255 ? 255 : (u32)x; }
 static inline u32 add_sat_u32(u32 a, u32 b) { return a + b < a ? ~0u : a + b; }
 static inline u32 sub_sat_u32(u32 a, u32 b) { return a < b ? 0 : a - b; }

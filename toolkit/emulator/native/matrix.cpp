@@ -5,6 +5,13 @@
 
 #if LANES == 32
 
+static f32 accumulator(const Inst* i, const Wave* w, int r, int l) {
+  const Operand& c = i->src[2];
+  f32 value = as_f32(c.kind == VGPR ? w->v[c.index + r][l] : scalar32(c, w));
+  if (i->neg_hi & 4) value = std::fabs(value);
+  return i->neg_lo & 4 ? -value : value;
+}
+
 // ---- WMMA 16×16×16 ---------------------------------------------------------------------------------------------------
 // gfx11: lane m (and again lane m + 16) holds row m of A, all k in 16 halves; C: register r of lane l is row 2r + l/16.
 // gfx12: lane m + 16h holds k = 8h … 8h + 7 of row m; C: register r of lane l is row r + 8(l/16).
@@ -38,13 +45,6 @@ static bool operands_in_order(const Inst* i, Wave* w) {
           return false;
         }
   return true;
-}
-
-static f32 accumulator(const Inst* i, const Wave* w, int r, int l) {
-  const Operand& c = i->src[2];
-  f32 value = as_f32(c.kind == VGPR ? w->v[c.index + r][l] : scalar32(c, w));
-  if (i->neg_hi & 4) value = std::fabs(value);
-  return i->neg_lo & 4 ? -value : value;
 }
 
 template <Generation G, f32 (*WIDEN)(u32)>
@@ -132,6 +132,78 @@ static Registration wmma[] = {
     {"v_wmma_f16_16x16x16_f16_gfx12", wmma_half<GFX12, from_f16, narrow_f16>},
     {"v_wmma_i32_16x16x16_iu8_gfx12", wmma_int<GFX12, 8>},
     {"v_wmma_i32_16x16x16_iu4_gfx12", wmma_int<GFX12, 4>},
+};
+
+#else
+
+// ---- MFMA, one block -----------------------------------------------------------------------------------------------------
+// M×M, K elements of A in each of 64 / M groups of lanes: lane l holds row l mod M, k = PER_LANE (l / M) + 0 … PER_LANE - 1.
+// B likewise with columns. C: register r of lane l is row 4 (l / M) + r mod 4 + (256 / M) (r / 4), column l mod M.
+
+template <int M>
+static int c_row(int r, int l) { return 4 * (l / M) + r % 4 + 256 / M * (r / 4); }
+
+struct Bf16 { using Sum = f32; static constexpr int bits = 16; static f32 value(u32 x) { return from_bf16(x); } };
+struct F16 { using Sum = f32; static constexpr int bits = 16; static f32 value(u32 x) { return from_f16(x); } };
+struct Single { using Sum = f32; static constexpr int bits = 32; static f32 value(u32 x) { return as_f32(x); } };
+struct Int8 { using Sum = i32; static constexpr int bits = 8; static i32 value(u32 x) { return (i8)x; } };
+
+static f32 multiply_add(f32 a, f32 b, f32 c) { return std::fma(a, b, c); }
+static i32 multiply_add(i32 a, i32 b, i32 c) { return (i32)((u32)c + (u32)(a * b)); }
+
+template <class T, int M, int PER_LANE>
+static const Inst* mfma(const Inst* i, Wave* w) {
+  if (w->exec() != ALL_LANES) return w->fail(i, "a matrix instruction with lanes switched off (EXEC %#llx)", (unsigned long long)w->exec());
+  constexpr int K = PER_LANE * 64 / M, registers = M * M / 64, per_register = 32 / T::bits;
+  using Sum = typename T::Sum;
+  auto element = [&](int source, int row, int k) {
+    u32 word = w->v[i->src[source].index + k % PER_LANE / per_register][row + M * (k / PER_LANE)];
+    int shift = k % PER_LANE % per_register * T::bits;
+    return T::value(T::bits == 32 ? word : word >> shift & ((1ull << T::bits) - 1));
+  };
+  static thread_local Sum a[M][K], b[M][K];
+  static thread_local u32 d[registers][LANES];
+  for (int m = 0; m < M; ++m)
+    for (int k = 0; k < K; ++k) a[m][k] = element(0, m, k), b[m][k] = element(1, m, k);
+  for (int r = 0; r < registers; ++r)
+    for (int l = 0; l < LANES; ++l) {
+      const Operand& c = i->src[2];
+      u32 word = c.kind == VGPR ? w->v[c.index + r][l] : scalar32(c, w);
+      Sum sum;
+      memcpy(&sum, &word, 4);
+      for (int k = 0; k < K; ++k) sum = multiply_add(a[c_row<M>(r, l)][k], b[l % M][k], sum);
+      memcpy(&d[r][l], &sum, 4);
+    }
+  memcpy(w->v[i->dst], d, sizeof d);
+  return i + 1;
+}
+
+static const Inst* mfma_f64(const Inst* i, Wave* w) {  // 16×16×4; C: registers 2r, 2r + 1 of lane l are row 4r + l / 16
+  DoublePrecision precision(w);
+  if (w->exec() != ALL_LANES) return w->fail(i, "a matrix instruction with lanes switched off (EXEC %#llx)", (unsigned long long)w->exec());
+  auto pair = [&](int index, int lane) { return as_f64(w->v[index][lane] | (u64)w->v[index + 1][lane] << 32); };
+  u32 d[8][LANES];
+  for (int r = 0; r < 4; ++r)
+    for (int l = 0; l < LANES; ++l) {
+      const Operand& c = i->src[2];
+      f64 sum = c.kind == VGPR ? pair(c.index + 2 * r, l) : as_f64(scalar64(c, w));
+      for (int k = 0; k < 4; ++k) sum = std::fma(pair(i->src[0].index, 4 * r + l / 16 + 16 * k), pair(i->src[1].index, l % 16 + 16 * k), sum);
+      u64 word = bits(sum);
+      d[2 * r][l] = (u32)word, d[2 * r + 1][l] = word >> 32;
+    }
+  memcpy(w->v[i->dst], d, sizeof d);
+  return i + 1;
+}
+
+static Registration matrix_fused[] = {
+    {"v_mfma_f32_16x16x16_bf16", mfma<Bf16, 16, 4>}, {"v_mfma_f32_32x32x8_bf16", mfma<Bf16, 32, 4>},
+    {"v_mfma_f32_16x16x16_f16", mfma<F16, 16, 4>},   {"v_mfma_f32_32x32x8_f16", mfma<F16, 32, 4>},
+    {"v_mfma_f32_16x16x32_bf16", mfma<Bf16, 16, 8>}, {"v_mfma_f32_32x32x16_bf16", mfma<Bf16, 32, 8>},
+    {"v_mfma_f32_16x16x32_f16", mfma<F16, 16, 8>},   {"v_mfma_f32_32x32x16_f16", mfma<F16, 32, 8>},
+    {"v_mfma_f32_16x16x4_f32", mfma<Single, 16, 1>}, {"v_mfma_f32_32x32x2_f32", mfma<Single, 32, 1>},
+    {"v_mfma_i32_16x16x16_i8", mfma<Int8, 16, 4>},   {"v_mfma_i32_32x32x8_i8", mfma<Int8, 32, 4>},
+    {"v_mfma_i32_16x16x32_i8", mfma<Int8, 16, 8>},   {"v_mfma_i32_32x32x16_i8", mfma<Int8, 32, 8>},
+    {"v_mfma_f64_16x16x4_f64", mfma_f64},
 };
 
 #endif
