@@ -164,3 +164,19 @@ MISUSES = [
 def test_misuse_is_refused_in_one_sentence(device: Any, call: Any, message: str) -> None:
     with device, pytest.raises(ToolkitError, match=message):
         call()
+
+
+@pytest.mark.parametrize("device", kernel_devices())
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: add(np.zeros(3), np.zeros(3)), "no kernel takes float64"),
+        (lambda: argmax(np.zeros((1, 3))), "no kernel takes float64"),
+        (lambda: gather_rows(np.zeros((2, 3)), IDS), "no kernel of op gather_rows"),
+        (lambda: embedding(np.zeros((2, 3)), IDS), "no kernel of op embedding"),
+        (lambda: embedding(np.zeros((2, 3)), IDS, scale=2.0), "no kernel takes float64"),
+    ],
+)
+def test_a_dtype_without_kernels_is_refused(device: Any, call: Any, message: str) -> None:
+    with device, pytest.raises(ToolkitError, match=message):
+        call()

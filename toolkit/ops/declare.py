@@ -19,6 +19,7 @@ from toolkit.devices.arithmetic import Array
 from toolkit.devices.base import current_device
 from toolkit.devices.launching import Launch
 from toolkit.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from toolkit.errors import ToolkitError
 from toolkit.ops.tolerance import Tolerance
 
 P = ParamSpec("P")
@@ -151,8 +152,15 @@ def op(
 
 
 def suffix(*arrays: Array) -> str:
-    """The dtype part of an entry's name, e.g. ``bf16`` or ``bf16_f32``: one part per array."""
-    return "_".join(_SHORT[np.dtype(a.dtype).name] for a in arrays)
+    """The dtype part of an entry's name, e.g. ``bf16`` or ``bf16_f32``: one part per array.
+
+    Raises ToolkitError for a dtype that no kernel takes.
+    """
+    names = [np.dtype(array.dtype).name for array in arrays]
+    for name in names:
+        if name not in _SHORT:
+            raise ToolkitError(f"no kernel takes {name}; cast it to one of {', '.join(_SHORT)}, or use device exact")
+    return "_".join(_SHORT[name] for name in names)
 
 
 _SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "int32": "i32", "int64": "i64"}

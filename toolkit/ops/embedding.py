@@ -25,10 +25,13 @@ def _check(name: str, table: Array, ids: Array) -> None:
         )
 
 
+WORDS = {2: "u16", 4: "u32"}  # the kernels copy bits: one entry for each size
+
+
 def _gather(table: Array, ids: Array, out: Array) -> Launch:
     columns = table.shape[1]
-    word = {2: "u16", 4: "u32"}[table.dtype.itemsize]
-    return Launch(f"gather_rows_{word}", (ids.size, tiles(columns)), (table, ids, out, columns))
+    entry = f"gather_rows_{WORDS[table.dtype.itemsize]}"
+    return Launch(entry, (ids.size, tiles(columns)), (table, ids, out, columns))
 
 
 @op(kernel="embedding.hip", tolerance=BitExact())
@@ -48,7 +51,7 @@ def _(x: Array, rows: Array) -> Spec:
     return Spec((rows.size, x.shape[1]), x.dtype)
 
 
-@gather_rows.provider("copy")
+@gather_rows.provider("copy", when=lambda x, **_: x.dtype.itemsize in WORDS)
 def _(out: Array, x: Array, rows: Array) -> Launch:
     return _gather(x, rows, out)
 
@@ -93,7 +96,7 @@ def _(table: Array, ids: Array, **_: Any) -> Spec:
     return Spec((ids.size, table.shape[1]), table.dtype)
 
 
-@embedding.provider("copy", when=lambda scale, **_: scale is None)
+@embedding.provider("copy", when=lambda table, scale, **_: scale is None and table.dtype.itemsize in WORDS)
 def _(out: Array, table: Array, ids: Array, **_: Any) -> Launch:
     return _gather(table, ids, out)
 
