@@ -59,14 +59,14 @@ class GpuDevice(KernelDevice):
 
     def put(self, array: np.ndarray[Any, Any]) -> Any:
         self.refuse_while_recording("put")
-        return self._cupy.asarray(array)
+        return self._cupy.asarray(np.asarray(array, order="C"))
 
     def put_weight(self, array: np.ndarray[Any, Any]) -> Any:
         self.refuse_while_recording("put_weight")
         if self._staging is None:
             self._staging = Staging(self._cupy, STAGING_BYTES)
         target = self.empty(array.shape, array.dtype)
-        self._staging.copy(np.ascontiguousarray(array), target)
+        self._staging.copy(np.asarray(array, order="C"), target)
         return target
 
     def get(self, array: Any) -> np.ndarray[Any, Any]:

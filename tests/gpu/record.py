@@ -1,0 +1,143 @@
+"""Everything that this project claims of a GPU, run on the one of this machine and written down.
+
+    python -m tests.gpu.record --out FOLDER [--model FILE ...] [--only SECTION ...]
+
+Each section is a process of its own, so that one that fails leaves the others standing; record.json holds what they
+found and FOLDER/logs what they printed. Exits with 1 when a section fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+ORDERED = "bfloat16"  # the dtype whose cases the memory checkers run: they take a hundred times as long
+SHAPES = {"Qwen3-0.6B": [[785, 6722, 315, 9625, 374], [12, 7, 99999]], "Gemma-3-1B": [[2, 651, 6037], [2, 17, 260000]]}
+
+
+class Recorder:
+    """Runs sections and keeps what they found."""
+
+    def __init__(self, out: Path, only: list[str]) -> None:
+        self.out = out
+        self.only = only
+        self.found: dict[str, Any] = {}
+        self.failed: list[str] = []
+        (out / "logs").mkdir(parents=True, exist_ok=True)
+
+    def run(self, section: str, command: list[str], read: Callable[[str], Any], **environment: str) -> None:
+        """Run ``command`` and keep what ``read`` makes of its output."""
+        if self.only and section not in self.only:
+            return
+        begin = time.perf_counter()
+        done = subprocess.run(
+            command, cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        seconds = time.perf_counter() - begin
+        (self.out / "logs" / f"{section}.txt").write_text(done.stdout)
+        print(f"{section}: exit {done.returncode}, {seconds:.0f} s", flush=True)
+        if done.returncode:
+            self.failed.append(section)
+            print(done.stdout[-1500:], flush=True)
+        try:
+            self.found[section] = read(done.stdout)
+        except (ValueError, AttributeError, OSError) as error:
+            self.failed.append(section)
+            self.found[section] = f"unreadable: {error}"
+
+
+def last_json(printed: str) -> Any:
+    """The JSON document that ends what was printed."""
+    return json.loads(printed[printed.index("\n{") if not printed.startswith("{") else 0 :])
+
+
+def counts(printed: str) -> dict[str, int]:
+    """pytest's closing line as numbers."""
+    found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|skipped|error)", printed)}
+    if not found.get("passed"):
+        raise ValueError("no test passed")
+    return found
+
+
+def checked(printed: str) -> dict[str, Any]:
+    """compute-sanitizer's summary beside pytest's."""
+    summary = re.search(r"(?:ERROR|RACECHECK) SUMMARY: .*", printed)
+    if summary is None:
+        raise ValueError("compute-sanitizer printed no summary")
+    return {"summary": summary[0], **counts(printed)}
+
+
+def compared(code: str) -> list[str]:
+    """A command that prints a Comparison's summary."""
+    return [sys.executable, "-c", f"import json\n{code}\nprint(json.dumps(made.summary(), indent=1))"]
+
+
+COMPARE_SHAPE = """
+from tests.gpu.comparison import compare
+from tests.gpu.random_models import checkpoint
+from toolkit.devices.gpu import GpuDevice
+made = compare(checkpoint({shape!r}), {prompts}, GpuDevice(), tokens=4, orders=())
+"""
+COMPARE_MODEL = """
+from tests.gpu.comparison import ORDERS, compare
+from toolkit import bundled
+from toolkit.api import open_checkpoint, token_ids
+from toolkit.devices.gpu import GpuDevice
+checkpoint = open_checkpoint({model!r})
+prompts = token_ids(checkpoint, bundled.PROMPTS.read_text(encoding="utf-8").splitlines())
+made = compare(checkpoint, prompts, GpuDevice(), orders={orders})
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--model", action="append", default=[], help="a checkpoint to compare beside the bundled ones")
+    parser.add_argument("--only", action="append", default=[], metavar="SECTION")
+    options = parser.parse_args()
+    record = Recorder(options.out.resolve(), options.only)
+    describe = "import json; from toolkit.devices.gpu import GpuDevice; print(json.dumps(GpuDevice().describe()))"
+    record.run("device", [sys.executable, "-c", describe], last_json)
+
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    table = record.out / "ops.json"
+    record.run(
+        "ops",
+        [*pytest, "tests/ops/test_cases.py", "-m", "gpu", "--op-report", str(table)],
+        lambda printed: {"table": json.loads(table.read_text()), **counts(printed)},
+    )
+    record.run("gpu tests", [*pytest, "tests/gpu/test_device.py"], counts)
+    sanitizer = shutil.which("compute-sanitizer")
+    if sanitizer:
+        for tool in ("memcheck", "racecheck"):
+            cases = [*pytest, "tests/ops/test_cases.py", "-m", "gpu", "-k", ORDERED]
+            record.run(
+                tool, [sanitizer, "--tool", tool, "--error-exitcode", "9", *cases], checked, TOOLKIT_TEST_BANDS="0"
+            )
+    from toolkit import bundled
+
+    for name in bundled.NAMES:
+        record.run(f"model {name}", compared(COMPARE_MODEL.format(model=name, orders="ORDERS")), last_json)
+    for model in options.model:
+        name = Path(model).stem
+        record.run(f"model {name}", compared(COMPARE_MODEL.format(model=model, orders=())), last_json)
+    for shape, prompts in SHAPES.items():
+        record.run(f"shape {shape}", compared(COMPARE_SHAPE.format(shape=shape, prompts=prompts)), last_json)
+        record.run(f"speed {shape}", [sys.executable, "-m", "tests.gpu.decode_speed", "--shape", shape], last_json)
+    (record.out / "record.json").write_text(json.dumps(record.found, indent=1, sort_keys=True) + "\n")
+    print(f"{len(record.found)} sections, failed: {', '.join(record.failed) or 'none'}")
+    return 1 if record.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
