@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,8 +60,8 @@ class Tokenizer:
         for token in ids:
             if not 0 <= token < self.vocab_size:
                 raise ToolkitError(
-                    f"{what} has the token id {token} ({self.decode_one(token)!r:.40}), but the model embeds only "
-                    f"{self.vocab_size}; leave that token out, or use the tokenizer that belongs to the weights"
+                    f"{what} has the token id {token} ({self.decode_one(token)!r:.40}) in {self.where}, but the model "
+                    f"embeds only {self.vocab_size}; leave it out, or use the tokenizer that belongs to the weights"
                 )
         if self.bos_id is not None and (ids[0] != self.bos_id or ids.count(self.bos_id) != 1):
             raise ToolkitError(
@@ -140,7 +141,9 @@ def _special_token(settings: Keys, backend: tokenizers.Tokenizer, key: str) -> i
         return None
     if not isinstance(content, str):
         raise settings.refuse(key, value, "a token")
-    token: int | None = backend.token_to_id(content)
+    token: int | None = None
+    with failures_as(f"{settings.where}: {key} is not a text"):
+        token = backend.token_to_id(content)
     if token is None:
         raise settings.refuse(key, value, "a token that tokenizer.json knows")
     return token
@@ -194,6 +197,7 @@ def _required_bos(
 
 def _added_around(backend: tokenizers.Tokenizer, where: str) -> tuple[list[int], list[int]]:
     """The ids that the post-processor puts before and after a text."""
+    _refuse_undefined_tokens(backend, where)
     with failures_as(f"{where} cannot encode a text; download it again"):
         plain: list[int] = backend.encode("a", add_special_tokens=False).ids
         full: list[int] = backend.encode("a", add_special_tokens=True).ids
@@ -201,3 +205,17 @@ def _added_around(backend: tokenizers.Tokenizer, where: str) -> tuple[list[int],
         if full[start : start + len(plain)] == plain:
             return full[:start], full[start + len(plain) :]
     raise ToolkitError(f"{where}: the post-processor rewrites the ids of a text ({plain} to {full}); use another file")
+
+
+def _refuse_undefined_tokens(backend: tokenizers.Tokenizer, where: str) -> None:
+    """Raises ToolkitError for a template that uses a token it does not define, on which the backend would abort."""
+    if backend.post_processor is None:
+        return
+    outer = json.loads(backend.post_processor.__getstate__())
+    for processor in outer["processors"] if outer["type"] == "Sequence" else [outer]:
+        if processor["type"] == "TemplateProcessing":
+            used = {piece["SpecialToken"]["id"] for piece in processor["single"] if "SpecialToken" in piece}
+            if not used <= processor["special_tokens"].keys():
+                raise ToolkitError(
+                    f"{where}: the post-processor adds a token that it does not define; download it again"
+                )

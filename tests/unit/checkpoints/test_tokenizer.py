@@ -163,6 +163,8 @@ def test_settings_that_do_not_fit_the_tokenizer(tmp_path: Path) -> None:
     refused(tmp_path, "eos_token", "'<|im_end|>'", "tokenizer.json knows")
     write_folder(tmp_path, tokenizer_config={"eos_token": 3})
     refused(tmp_path, "eos_token", "a token")
+    write_folder(tmp_path, tokenizer_config={"eos_token": "\ud800"})
+    refused(tmp_path, "eos_token", "not a text")
     write_folder(tmp_path, tokenizer_config={"added_tokens_decoder": {"1": {"content": BOS}}})
     refused(tmp_path, "added token 1", "'<bos>' here", "'<eos>' in tokenizer.json")
     write_folder(tmp_path, tokenizer_config={"added_tokens_decoder": {"99": {"content": "x"}}})
@@ -171,6 +173,32 @@ def test_settings_that_do_not_fit_the_tokenizer(tmp_path: Path) -> None:
     refused(tmp_path, "added_tokens_decoder")
     write_json(tmp_path / "tokenizer_config.json", {"added_tokens_decoder": {"1": {"content": EOS}}})
     assert checkpoints.load(tmp_path).tokenizer.eos_id is None
+
+
+@pytest.mark.parametrize("in_sequence", [True, False])
+def test_a_template_with_an_undefined_token_never_reaches_the_backend(
+    tmp_path: Path, in_sequence: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(tmp_path, GEMMA3)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["post_processor"]["special_tokens"] = {}
+    if in_sequence:
+        content["post_processor"] = {"type": "Sequence", "processors": [content["post_processor"]]}
+    write_json(tmp_path / "tokenizer.json", content)
+    refused(tmp_path, "tokenizer.json", "does not define")
+    assert "panicked" not in capfd.readouterr().err
+
+
+def test_the_post_processors_of_real_models_are_understood(tmp_path: Path) -> None:
+    write_folder(tmp_path, LLAMA)
+    changed = backend()
+    template = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 0)])
+    changed.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])  # Llama 3
+    changed.save(str(tmp_path / "tokenizer.json"))
+    assert checkpoints.load(tmp_path).tokenizer.bos_id == 0
+    changed.post_processor = processors.ByteLevel(trim_offsets=False)  # Qwen3
+    changed.save(str(tmp_path / "tokenizer.json"))
+    assert checkpoints.load(tmp_path).tokenizer.bos_id is None
 
 
 def test_a_model_type_the_backend_cannot_run_is_one_sentence(tmp_path: Path) -> None:
