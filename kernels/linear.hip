@@ -80,9 +80,9 @@ DEVICE void matrix_matrix(const T* x, const T* weight, T* out, float* out32, int
         BARRIER();
         THREADS(MATRIX_THREADS) {
             if (thread < MATRIX_THREADS / 2)
-                load_share(x, first_row, rows, start, depth, whole, a, thread);
+                load_share(x, first_row, rows, start, depth, whole, 0.0f, a, thread);
             else
-                load_share(weight, first_column, columns, start, depth, whole, b, thread - MATRIX_THREADS / 2);
+                load_share(weight, first_column, columns, start, depth, whole, 0.0f, b, thread - MATRIX_THREADS / 2);
         }
         BARRIER();
         THREADS(MATRIX_THREADS) {

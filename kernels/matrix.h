@@ -8,9 +8,10 @@ constexpr int MATRIX_TILE_SIZE = MATRIX_DEPTH * MATRIX_TILE;
 constexpr int MATRIX_THREADS = 64;
 
 // One thread's share of bringing 64 rows x 32 columns of `matrix` [rows, depth], from row `first` and column `start`,
-// into `tile` [32][64]: an 8 x 8 block, transposed. `share` is 0 to 31. Zeros where the matrix has no element.
+// into `tile` [32][64]: an 8 x 8 block, transposed. `share` is 0 to 31. `outside` where the matrix has no element.
 template <class T>
-DEVICE void load_share(const T* matrix, int first, int rows, int start, int depth, bool whole, float* tile, int share) {
+DEVICE void load_share(const T* matrix, int first, int rows, int start, int depth, bool whole, float outside,
+                       float* tile, int share) {
     const int row = share / (MATRIX_DEPTH / 8) * 8;
     const int k = share % (MATRIX_DEPTH / 8) * 8;
     tile += k * MATRIX_TILE + row;
@@ -20,11 +21,13 @@ DEVICE void load_share(const T* matrix, int first, int rows, int start, int dept
         UNROLL for (int i = 0; i < 8; ++i) { block[i] = load8(from + (i64)i * depth); }
         transpose(block);
         UNROLL for (int i = 0; i < 8; ++i) { store8(tile + i * MATRIX_TILE, block[i]); }
-    } else
-        for (int i = 0; i < 8; ++i)
-            for (int j = 0; j < 8; ++j) {
+    } else {
+        UNROLL_BY(1) for (int i = 0; i < 8; ++i) {
+            UNROLL_BY(1) for (int j = 0; j < 8; ++j) {
                 const bool inside = first + row + i < rows && start + k + j < depth;
-                tile[j * MATRIX_TILE + i] =
-                    inside ? widen(matrix[(i64)(first + row + i) * depth + start + k + j]) : 0.0f;
+                const i64 at = (i64)(first + row + i) * depth + start + k + j;
+                tile[j * MATRIX_TILE + i] = inside ? widen(matrix[at]) : outside;
             }
+        }
+    }
 }

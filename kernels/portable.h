@@ -483,6 +483,14 @@ DEVICE float8 fma_(float8 a, float8 b, float8 c) {
 #endif
 }
 
+DEVICE float8 splat(float x) {
+    const host::Floats values = {x, x, x, x, x, x, x, x};
+    return {values};
+}
+
+DEVICE float8 operator+(float8 a, float8 b) { return {a.values + b.values}; }
+DEVICE float8 operator*(float8 a, float8 b) { return {a.values * b.values}; }
+
 DEVICE void store8(float* p, float8 x) { std::memcpy(p, &x.values, sizeof x.values); }
 
 // rows[i][j] becomes rows[j][i].
@@ -537,6 +545,20 @@ DEVICE float8 fma_(float8 a, float8 b, float8 c) {
     return result;
 }
 
+DEVICE float8 splat(float x) { return {{x, x, x, x, x, x, x, x}}; }
+
+DEVICE float8 operator+(float8 a, float8 b) {
+    float8 result;
+    UNROLL for (int i = 0; i < 8; ++i) { result.values[i] = a.values[i] + b.values[i]; }
+    return result;
+}
+
+DEVICE float8 operator*(float8 a, float8 b) {
+    float8 result;
+    UNROLL for (int i = 0; i < 8; ++i) { result.values[i] = a.values[i] * b.values[i]; }
+    return result;
+}
+
 DEVICE void store8(float* p, float8 x) {
     struct alignas(16) Packed {
         float values[8];
@@ -555,24 +577,6 @@ DEVICE void transpose(float8* rows) {
 }
 
 #endif
-
-DEVICE float8 splat(float x) {
-    float8 result;
-    UNROLL for (int i = 0; i < 8; ++i) result.values[i] = x;
-    return result;
-}
-
-DEVICE float8 operator+(float8 a, float8 b) {
-    float8 result;
-    UNROLL for (int i = 0; i < 8; ++i) result.values[i] = a.values[i] + b.values[i];
-    return result;
-}
-
-DEVICE float8 operator*(float8 a, float8 b) {
-    float8 result;
-    UNROLL for (int i = 0; i < 8; ++i) result.values[i] = a.values[i] * b.values[i];
-    return result;
-}
 
 // Whether load8 may be used on every eighth element of rows of `columns` that follow each other from `p`.
 template <class T> DEVICE bool loads_by_eight(const T* p, int columns) {
