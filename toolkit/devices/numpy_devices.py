@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toolkit.devices import arithmetic
+from toolkit.devices import arithmetic, ordered
 from toolkit.devices.arithmetic import Arithmetic, SumOrder
 from toolkit.devices.base import Device
 from toolkit.dtypes import FLOAT64
@@ -50,7 +50,10 @@ class NumpyDevice(Device):
             return op.reference(*args, **kwargs)
 
     def describe(self) -> dict[str, Any]:
-        return {"device": self.name, "numpy": np.__version__}
+        described: dict[str, Any] = {"device": self.name, "numpy": np.__version__}
+        if self.arithmetic.sum_order is not None:
+            described["sums"] = "kernels/ordered.hip" if ordered.available() else "numpy"
+        return described
 
 
 def exact() -> NumpyDevice:
