@@ -6,7 +6,7 @@ the difference of norms sees scalings and no rotation. All are computed in float
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +16,8 @@ from toolkit.study.plain import Plain
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 # A row of logits may have 262,144 entries: rows are widened to float64 in portions of this many elements (32 MiB).
 PORTION = 1 << 22
@@ -46,13 +48,14 @@ class Distances(Plain):
 
 @dataclass(frozen=True)
 class RowDistances:
-    """``Distances`` of every row (the last axis), each figure as an array [rows]; ``nonfinite`` counts elements."""
+    """``Distances`` of every row (the last axis), each figure as an array [rows]; ``worst`` is an index in the row."""
 
     rel_l2: Floats
     cosine: Floats
     norm_difference: Floats
     max_abs: Floats
-    nonfinite: np.ndarray[Any, np.dtype[np.int64]]
+    worst: Ints
+    nonfinite: Ints
 
 
 def compare(actual: Array, reference: Array) -> Distances:
@@ -61,19 +64,14 @@ def compare(actual: Array, reference: Array) -> Distances:
     Raises ToolkitError when the shapes differ or there is nothing to compare.
     """
     _comparable(actual, reference)
-    rows = _measure(actual.reshape(1, -1), reference.reshape(1, -1))
-    flat_actual, flat_reference = actual.reshape(-1), reference.reshape(-1)
-    if rows.nonfinite[0]:
-        first = int(np.argmax(~(_finite(flat_actual) & _finite(flat_reference))))
-    else:
-        first = int(np.argmax(np.abs(flat_actual.astype(np.float64) - flat_reference.astype(np.float64))))
+    row = _measure(actual.reshape(1, -1), reference.reshape(1, -1))
     return Distances(
-        rel_l2=float(rows.rel_l2[0]),
-        cosine=float(rows.cosine[0]),
-        norm_difference=float(rows.norm_difference[0]),
-        max_abs=float(rows.max_abs[0]),
-        worst=tuple(int(i) for i in np.unravel_index(first, actual.shape)),
-        nonfinite=int(rows.nonfinite[0]),
+        rel_l2=float(row.rel_l2[0]),
+        cosine=float(row.cosine[0]),
+        norm_difference=float(row.norm_difference[0]),
+        max_abs=float(row.max_abs[0]),
+        worst=tuple(int(i) for i in np.unravel_index(row.worst[0], actual.shape)),
+        nonfinite=int(row.nonfinite[0]),
     )
 
 
@@ -89,13 +87,7 @@ def compare_rows(actual: Array, reference: Array) -> RowDistances:
     parts = [
         _measure(actual[start : start + step], reference[start : start + step]) for start in range(0, len(actual), step)
     ]
-    return RowDistances(
-        rel_l2=np.concatenate([p.rel_l2 for p in parts]),
-        cosine=np.concatenate([p.cosine for p in parts]),
-        norm_difference=np.concatenate([p.norm_difference for p in parts]),
-        max_abs=np.concatenate([p.max_abs for p in parts]),
-        nonfinite=np.concatenate([p.nonfinite for p in parts]),
-    )
+    return RowDistances(*(np.concatenate(figure) for figure in zip(*map(astuple, parts), strict=True)))
 
 
 def _comparable(actual: Array, reference: Array) -> None:
@@ -108,14 +100,11 @@ def _comparable(actual: Array, reference: Array) -> None:
         raise ToolkitError(f"there is nothing to compare in arrays of shape {list(actual.shape)}")
 
 
-def _finite(x: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    return np.isfinite(x.astype(np.float64, copy=False))
-
-
 def _measure(actual: Array, reference: Array) -> RowDistances:
     a = actual.astype(np.float64)
     r = reference.astype(np.float64)
-    nonfinite = np.count_nonzero(~(np.isfinite(a) & np.isfinite(r)), axis=1)
+    unusable = ~(np.isfinite(a) & np.isfinite(r))
+    nonfinite = np.count_nonzero(unusable, axis=1)
     broken = nonfinite > 0
     a[broken] = r[broken] = 0.0
 
@@ -133,10 +122,12 @@ def _measure(actual: Array, reference: Array) -> RowDistances:
     cosine[(norm_a == 0) & (norm_r == 0)] = 1.0
     # Equal rows are at an angle of zero whatever the rounding of their norms.
     cosine[(norm_apart == 0)] = 1.0
-    max_abs = np.ldexp(apart.max(axis=1), exponent)
+    with np.errstate(over="ignore"):
+        max_abs = np.ldexp(apart.max(axis=1), exponent)
     for figure in (rel_l2, cosine, difference, max_abs):
         figure[broken] = np.nan
-    return RowDistances(rel_l2, cosine, difference, max_abs, nonfinite)
+    worst = np.where(broken, unusable.argmax(axis=1), apart.argmax(axis=1))
+    return RowDistances(rel_l2, cosine, difference, max_abs, worst, nonfinite)
 
 
 def _exponent(largest: Floats) -> np.ndarray[Any, np.dtype[np.int32]]:

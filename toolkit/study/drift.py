@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from toolkit import dtypes
 from toolkit.errors import ToolkitError
-from toolkit.study.distances import Array, Floats, compare_rows
+from toolkit.study.distances import Array, Floats, Ints, compare_rows
 from toolkit.study.plain import INTERNAL, Plain
 
 Place: TypeAlias = tuple[int, str]
@@ -25,8 +25,6 @@ Place: TypeAlias = tuple[int, str]
 
 Taps: TypeAlias = Mapping[tuple[int, int, str], Array]
 """What a run computed: (part, layer, stage) to [rows, features]. A part is a prompt, or a decoding step."""
-
-Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from toolkit import dtypes
 from toolkit.errors import ToolkitError
-from toolkit.study.distances import Array, Floats
-
-Ids = np.ndarray[Any, np.dtype[np.int64]]
+from toolkit.study.distances import Array, Floats, Ints
 
 
 def log_softmax(logits: Array) -> Floats:
@@ -25,8 +22,8 @@ def log_softmax(logits: Array) -> Floats:
     return result
 
 
-def top_k(logits: Array, k: int) -> tuple[Ids, Floats]:
-    """Ids and logits of the ``k`` largest of each row [..., k], best first; equals are ordered by lowest id.
+def top_k(logits: Array, k: int) -> tuple[Ints, Floats]:
+    """Ints and logits of the ``k`` largest of each row [..., k], best first; equals are ordered by lowest id.
 
     Raises ToolkitError as ``log_softmax`` does, and for a ``k`` that a row does not have.
     """
@@ -80,13 +77,13 @@ def margin_density(margins: Array, below: Sequence[float]) -> list[float]:
     return [float(np.mean(values < x)) for x in below]
 
 
-def exact_ties(logits: Array, dtype: str = "bfloat16") -> Ids:
+def exact_ties(logits: Array, dtype: str = "bfloat16") -> Ints:
     """How many tokens of each row share the largest logit once it is stored in ``dtype``; 1 where there is no tie.
 
     Raises ToolkitError as ``log_softmax`` does.
     """
     stored = _rankable(logits).astype(dtypes.dtype(dtype)).astype(np.float64)
-    shared: Ids = np.sum(stored == stored.max(axis=-1, keepdims=True), axis=-1, dtype=np.int64)
+    shared: Ints = np.sum(stored == stored.max(axis=-1, keepdims=True), axis=-1, dtype=np.int64)
     return shared
 
 

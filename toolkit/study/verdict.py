@@ -116,6 +116,7 @@ def judge_pair(
     """
     if steps < 1:
         raise ToolkitError(f"a divergence among {steps} compared steps cannot be")
+    sigma, independent = float(sigma), float(independent)
     gap = _over(abs(arbiter.logits), sigma)
     of_reference = _over(_farther(abs(reference.logits - arbiter.logits), -arbiter.logits), sigma)
     of_backend = _over(_farther(abs(backend.logits - arbiter.logits), arbiter.logits), sigma)
@@ -127,7 +128,7 @@ def judge_pair(
     verdict: Name
     if not all(math.isfinite(number) for number in (gap, of_reference, of_backend)):
         verdict, rule = "undetermined", "pair-numbers-missing"
-    elif independent < MIN_INDEPENDENT:
+    elif not independent >= MIN_INDEPENDENT:
         verdict, rule = "undetermined", "pair-noise-unmeasured"
     elif beyond[0]:
         verdict, rule = "reference-unstable", "reference-moved-beyond-chance"
@@ -154,7 +155,7 @@ def judge_pair(
 
 
 def _over(value: float, sigma: float) -> float:
-    return value / sigma if sigma > 0 else math.nan
+    return value / sigma if 0 < sigma < math.inf else math.nan
 
 
 def _farther(observed: float, proven: float) -> float:
@@ -163,7 +164,7 @@ def _farther(observed: float, proven: float) -> float:
 
 def _chance(deviation: float, independent: float, steps: int) -> float:
     """Bonferroni's bound for the largest of ``steps`` deviations under Student's distribution."""
-    if math.isnan(deviation) or independent < 1:
+    if math.isnan(deviation) or not independent >= 1:
         return 1.0
     return min(1.0, steps * student_tail(deviation, independent))
 
