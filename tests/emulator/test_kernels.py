@@ -68,7 +68,7 @@ def test_removed_barrier_is_a_reported_race(compiler: HipRTC, target: str, order
 def test_removed_barrier_changes_the_result_without_checks(compiler: HipRTC) -> None:
     x, y = np.ones(256, np.float32), np.zeros(1, np.float32)
     source = BLOCK_SUM.replace("BARRIER", "")
-    run(compiler, "gfx1200", source, "block_sum", (1,), (256,), x, y, order="forward", check_lds=False)
+    run(compiler, "gfx1200", source, "block_sum", (1,), (256,), x, y, order="forward", lds="off")
     assert y[0] != 256
 
 
@@ -188,7 +188,7 @@ def test_uninitialised_lds_word_is_reported_and_is_nan_without_the_check(compile
     y = np.zeros(64, np.float32)
     with pytest.raises(KernelError, match="reads byte 20 of LDS, which nothing has written"):
         run(compiler, target, UNWRITTEN, "unwritten", (1,), (64,), y)
-    run(compiler, target, UNWRITTEN, "unwritten", (1,), (64,), y, check_lds=False)
+    run(compiler, target, UNWRITTEN, "unwritten", (1,), (64,), y, lds="off")
     assert np.isnan(y[58])
     assert np.array_equal(np.delete(y, 58), np.delete(63 - np.arange(64), 58))
 

@@ -18,7 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--order", default="forward", help="order of a block's waves: forward, reversed or random:SEED")
     parser.add_argument("--threads", type=int, default=0, help="host threads that run blocks (0 = one for each core)")
     parser.add_argument(
-        "--no-lds-checks", action="store_true", help="do not look for data races and uninitialised words in LDS"
+        "--lds",
+        choices=("races", "strict", "off"),
+        default="races",
+        help="report data races in LDS; strict: also reads of words that nothing has written",
     )
     parser.add_argument("command", nargs="+", help="after --: the program and its arguments")
     chosen = parser.parse_args(arguments)
@@ -26,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.update(variables(chosen.target))
         os.environ["NEARTIE_EMULATOR_ORDER"] = chosen.order
         os.environ["NEARTIE_EMULATOR_THREADS"] = str(chosen.threads)
-        os.environ["NEARTIE_EMULATOR_CHECK_LDS"] = "0" if chosen.no_lds_checks else "1"
+        os.environ["NEARTIE_EMULATOR_LDS"] = chosen.lds
         os.execvp(chosen.command[0], chosen.command)
     except EmulatorError as error:
         print(error, file=sys.stderr)

@@ -41,7 +41,7 @@ def vector_source() -> list[str]:
 
 def handler_names() -> dict[str, str]:
     """Every mnemonic of the tables (without encoding suffix) and the handler that executes it."""
-    names = {}
+    names: dict[str, str] = {}
     for prefix, rows in (
         ("v_", semantics.rows(semantics.VECTOR) + semantics.rows(semantics.PACKED)),
         ("s_", semantics.rows(semantics.SCALAR, scc=True)),
@@ -119,7 +119,8 @@ def _packed(row: Row) -> str:
         inside += "      f32 d = from_f16(w->v[i->dst][l] >> 16 * half);\n"
     convert = "to_f16(" if row.result == "f16" else "(u16)("
     out.append(
-        f"    for (int l = 0; l < LANES; ++l) {{\n{inside}      halves[half][l] = {convert}{row.expression});\n    }}\n  }}\n"
+        f"    for (int l = 0; l < LANES; ++l) {{\n{inside}"
+        f"      halves[half][l] = {convert}{row.expression});\n    }}\n  }}\n"
     )
     if row.result == "f16":
         out.append("  if (i->flags & CLAMP)\n    for (auto& half : halves)\n      for (u32& h : half) {\n")

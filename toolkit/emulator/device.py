@@ -42,13 +42,23 @@ def _check(status: int) -> None:
 
 
 class Device:
-    """One emulated GPU. ``order``: of a block's waves, "forward", "reversed" or "random:SEED"."""
+    """One emulated GPU.
 
-    def __init__(self, target: str, *, order: str = "forward", check_lds: bool = True, threads: int = 0) -> None:
+    Args:
+        target: for example "gfx1200".
+        order: of a block's waves: "forward", "reversed" or "random:SEED" (time slices).
+        lds: "strict" reports data races and uninitialised words in LDS, "races" only races, "off" neither.
+        threads: host threads that run blocks, 0 = one for each core.
+
+    Raises:
+        EmulatorError: the target is not emulated, or the emulator cannot be built here.
+    """
+
+    def __init__(self, target: str, *, order: str = "forward", lds: str = "strict", threads: int = 0) -> None:
         self.target = target
         self._settings = environment.variables(target) | {
             "NEARTIE_EMULATOR_ORDER": order,
-            "NEARTIE_EMULATOR_CHECK_LDS": "1" if check_lds else "0",
+            "NEARTIE_EMULATOR_LDS": lds,
             "NEARTIE_EMULATOR_THREADS": str(threads),
             "NEARTIE_EMULATOR_QUIET": "1",
         }

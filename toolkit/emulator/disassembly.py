@@ -54,17 +54,9 @@ def _load(llvm: Path) -> ctypes.CDLL:
             getattr(lib, f"LLVMInitializeAMDGPU{part}")()
     except (OSError, AttributeError) as error:
         raise EmulatorError(f"{llvm} cannot disassemble AMD GPU code: {error}") from error
-    lib.LLVMCreateDisasmCPU.restype = ctypes.c_void_p
-    lib.LLVMCreateDisasmCPU.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int] + [
-        ctypes.c_void_p
-    ] * 2
+    pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64
+    lib.LLVMCreateDisasmCPU.restype = pointer
+    lib.LLVMCreateDisasmCPU.argtypes = [text, text, pointer, ctypes.c_int, pointer, pointer]
     lib.LLVMDisasmInstruction.restype = ctypes.c_size_t
-    lib.LLVMDisasmInstruction.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_uint64,
-        ctypes.c_uint64,
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-    ]
+    lib.LLVMDisasmInstruction.argtypes = [pointer, pointer, number, number, text, ctypes.c_size_t]
     return lib

@@ -147,7 +147,7 @@ cvt_f32_f16                   f32  f16           a
 cvt_f16_f32                   f16  f32           a
 cvt_f32_bf16                  f32  u16           from_bf16(a)
 cvt_pk_rtz_f16_f32 cvt_pkrtz_f16_f32  u32  f32 f32  to_f16_rtz(a) | to_f16_rtz(b) << 16
-cvt_pk_u8_f32                 u32  f32 u32 u32   (c & ~(255u << 8 * (b & 3))) | saturate_u8(cvt_i32(std::nearbyint(a))) << 8 * (b & 3)
+cvt_pk_u8_f32                 u32  f32 u32 u32   insert_byte(c, b & 3, saturate_u8(cvt_i32(std::nearbyint(a))))
 cvt_pk_i16_f32                u32  f32 f32       cvt_i16(a) | cvt_i16(b) << 16
 cvt_pk_u16_f32                u32  f32 f32       cvt_u16(a) | cvt_u16(b) << 16
 cvt_pk_i16_i32                u32  i32 i32       clamp_i16(a) | clamp_i16(b) << 16
@@ -254,12 +254,12 @@ pack_b32_f16                  u32  u16 u16       a | (u32)b << 16
 cvt_norm_i16_f16              i16  f16           a != a ? 0 : (i16)std::nearbyint(32767 * lesser(greater(a, -1.f), 1.f))
 cvt_norm_u16_f16              u16  f16           (u16)std::nearbyint(65535 * lesser(greater(a, 0.f), 1.f))
 
-dot2_f32_bf16                 f32  u32 u32 f32   std::fma(from_bf16(a >> 16), from_bf16(b >> 16), std::fma(from_bf16(a & 0xffff), from_bf16(b & 0xffff), c))
-dot2_f32_f16                  f32  u32 u32 f32   std::fma(from_f16(a >> 16), from_f16(b >> 16), std::fma(from_f16(a), from_f16(b), c))
-dot2acc_f32_f16 dot2c_f32_f16  f32  u32 u32      std::fma(from_f16(a >> 16), from_f16(b >> 16), std::fma(from_f16(a), from_f16(b), d))
+dot2_f32_bf16                 f32  u32 u32 f32   dot2_bf16(a, b, c)
+dot2_f32_f16                  f32  u32 u32 f32   dot2_f16(a, b, c)
+dot2acc_f32_f16 dot2c_f32_f16  f32  u32 u32      dot2_f16(a, b, d)
 dot4c_i32_i8                  i32  u32 u32       dot4_i8(a, b, d)
-dot2_f16_f16                  f16  u32 u32 f16   (f64)from_f16(a) * from_f16(b) + (f64)from_f16(a >> 16) * from_f16(b >> 16) + c
-dot2_bf16_bf16                u16  u32 u32 u16   to_bf16(std::fma(from_bf16(a >> 16), from_bf16(b >> 16), std::fma(from_bf16(a & 0xffff), from_bf16(b & 0xffff), from_bf16(c))))
+dot2_f16_f16                  f16  u32 u32 f16   dot2_f16(a, b, c)
+dot2_bf16_bf16                u16  u32 u32 u16   to_bf16(dot2_bf16(a, b, from_bf16(c)))
 """
 
 # Two halves in one register, each computed by the expression; op_sel chooses the halves.

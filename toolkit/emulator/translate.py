@@ -1,7 +1,7 @@
 """Code object → program: every instruction becomes a record that names its handler and its operands.
 
-The result is the file that native/program.cpp reads. Nothing is executed here, and nothing is guessed: an instruction that is
-not known, or that carries a modifier whose meaning is not, becomes a record that stops the kernel with its text.
+The result is the file that native/program.cpp reads. Nothing is executed here, and nothing is guessed: an instruction
+that is not known, or that carries a modifier whose meaning is not, becomes a record that stops the kernel with its text.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ extern "C" void engine_bind(Program& program) {
 // The verdict on ``N`` bytes without branches: almost every access is in order.
 template <u32 N, Access A>
 static bool in_order(Lds& lds, const Wave* w, u32 address, const u8* value) {
-  const u32 interval = lds.interval, own = interval << 8 | w->number, first = lds.first_interval;
+  const u32 interval = lds.interval, own = interval << 8 | w->number;
+  const u32 first = lds.checks == LdsChecks::STRICT ? lds.first_interval : 0;
   u32 *written = &lds.written[address], *read = &lds.read[address];
   const u8* old = lds.memory + address;
   u32 bad = 0;
@@ -161,13 +162,14 @@ static void catch_faults() {
 }
 
 // Runs until the wave stops by itself or ``count`` instructions are done. True: a memory fault ended it.
-static bool run(Wave* w, u64 count) {
+static bool run(Wave* w, const u64 limit) {
   if (sigsetjmp(fault_exit, 0)) {
     executing = false;
     return true;
   }
   executing = true;
   const Inst* i = w->pc;
+  u64 count = limit;
   do {
     w->pc = i;
     i = i->run(i, w);
@@ -191,12 +193,13 @@ static const u16 SHARED_BASE = 240, PRIVATE_BASE = 244;
 
 static void start_wave(const Launch& launch, Worker& worker, Wave* w, u32 number, const u32* index, const u32* packet) {
   const Kernel& kernel = *launch.kernel;
-  const u32 *grid = launch.grid, *block = launch.block;
+  const u32* block = launch.block;
   u32 threads = block[0] * block[1] * block[2], first = number * LANES, lanes = std::min<u32>(LANES, threads - first);
   memset(w->s, 0xff, sizeof(u32) * 106);  // poison; NaN as a float
   memset(w->s + 106, 0, sizeof w->s - sizeof(u32) * 106);
   memset(w->v, 0xff, std::min<u32>(kernel.vgprs, 512) * sizeof w->v[0]);
   w->status = Status::RUNNING;
+  w->lane = 0;
   w->pc = launch.program->find(kernel.entry);
   w->number = number;
   w->program = launch.program;
@@ -235,7 +238,6 @@ static void start_wave(const Launch& launch, Worker& worker, Wave* w, u32 number
     u32 thread = first + l;
     w->v[0][l] = thread % block[0] | thread / block[0] % block[1] << 10 | thread / (block[0] * block[1]) << 20;
   }
-  (void)grid;
 }
 
 static void report(const Launch& launch, const Settings& settings, Worker& worker, Wave* w, bool fault) {
@@ -258,7 +260,7 @@ static bool run_block(const Launch& launch, const Settings& settings, Worker& wo
   u32 count = worker.block.waves;
   Lds& lds = worker.lds;
   lds.size = launch.kernel->lds + launch.dynamic_lds;
-  lds.check = settings.check_lds;
+  lds.checks = settings.lds_checks;
   if (lds.interval >= 0xfffff0) {  // tags have 24 bits for the interval
     lds.interval = 0;
     memset(lds.written.get(), 0, sizeof(u32) * LDS_CAPACITY);

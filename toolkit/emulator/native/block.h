@@ -13,7 +13,7 @@ enum Who : u32 { MANY = 0x3f, ATOMIC = 0x40 };
 struct Lds {
   u8* memory = nullptr;  // starts a region of 4 GiB of addresses, so that a flat address names its aperture
   u32 size = 0;
-  bool check = true;
+  LdsChecks checks = LdsChecks::RACES;
   u32 first_interval = 1, interval = 1;
   std::unique_ptr<u32[]> written, read;
 

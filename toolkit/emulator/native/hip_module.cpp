@@ -40,7 +40,8 @@ Settings settings() {
   } else if (order != "forward") {
     throw std::runtime_error("NEARTIE_EMULATOR_ORDER is forward, reversed or random:SEED, not " + order);
   }
-  chosen.check_lds = variable("NEARTIE_EMULATOR_CHECK_LDS", "1") != "0";
+  std::string lds = variable("NEARTIE_EMULATOR_LDS", "races");
+  chosen.lds_checks = lds == "off" ? LdsChecks::OFF : lds == "strict" ? LdsChecks::STRICT : LdsChecks::RACES;
   std::string threads = variable("NEARTIE_EMULATOR_THREADS", "0");
   chosen.threads = (u32)strtoul(threads.c_str(), nullptr, 10);
   if (!chosen.threads) chosen.threads = std::min(std::max(std::thread::hardware_concurrency(), 1u), 16u);

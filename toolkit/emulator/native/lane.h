@@ -129,6 +129,13 @@ static inline i32 dot4_i8(u32 a, u32 b, i32 sum) {
   for (int k = 0; k < 32; k += 8) sum = (i32)((u32)sum + (u32)((i8)(a >> k) * (i8)(b >> k)));
   return sum;
 }
+static inline u32 insert_byte(u32 x, u32 at, u32 byte) { return (x & ~(255u << 8 * at)) | byte << 8 * at; }
+static inline f32 dot2_f16(u32 a, u32 b, f32 c) {
+  return std::fma(from_f16(a >> 16), from_f16(b >> 16), std::fma(from_f16(a), from_f16(b), c));
+}
+static inline f32 dot2_bf16(u32 a, u32 b, f32 c) {
+  return std::fma(from_bf16(a >> 16), from_bf16(b >> 16), std::fma(from_bf16(a & 0xffff), from_bf16(b & 0xffff), c));
+}
 static inline u32 saturate_u8(i32 x) { return x < 0 ? 0 : x > 255 ? 255 : (u32)x; }
 static inline u32 add_sat_u32(u32 a, u32 b) { return a + b < a ? ~0u : a + b; }
 static inline u32 sub_sat_u32(u32 a, u32 b) { return a < b ? 0 : a - b; }
@@ -246,7 +253,7 @@ static inline T div_fixup(T quotient, T denominator, T numerator) {
   if (denominator == 0 || std::isinf(numerator)) return with_sign(infinity);
   if (std::isinf(denominator) || numerator == 0) return with_sign(0);
   if (raw_exponent<F>(numerator) - raw_exponent<F>(denominator) < -(F::top / 2 + F::fraction)) return with_sign(0);
-  return with_sign(quotient);
+  return with_sign(quotient == quotient ? quotient : infinity);  // finite operands: the refinement overflowed
 }
 
 // ---- transcendental units: the correctly rounded value, where hardware is within 1 ulp ------------------------------

@@ -37,7 +37,7 @@ static u8* in_lds(const Inst* i, Wave* w, u64 address, u32 size, Access access, 
             (unsigned long long)address, w->lds->size);
     return nullptr;
   }
-  if (w->lds->check && !lds_access(i, w, (u32)address, size, access, value)) return nullptr;
+  if (w->lds->checks != LdsChecks::OFF && !lds_access(i, w, (u32)address, size, access, value)) return nullptr;
   return w->lds->memory + address;
 }
 static u8* in_scratch(const Inst* i, Wave* w, int lane, u64 address, u32 size) {
