@@ -1,7 +1,8 @@
 """How far apart two tensors are: three figures side by side, because each is blind to something.
 
 ``rel_l2`` of the difference sees everything but does not say in which way; ``cosine`` sees rotations and no scaling;
-the difference of norms sees scalings and no rotation. All are computed in float64.
+the difference of norms sees scalings and no rotation. All are computed in float64, from the difference of the tensors
+and never as a difference of two large numbers, so that small distances have as many correct digits as large ones.
 """
 
 from __future__ import annotations
@@ -28,22 +29,26 @@ class Distances(Plain):
     """The distances of a tensor from a reference.
 
     ``rel_l2``           ‖actual - reference‖ / ‖reference‖; 0 if both norms are 0, infinite if only the reference's is
-    ``cosine``           of the angle between them; 1 if both norms are 0, 0 if one is
+    ``cosine_deficit``   1 - cosine of the angle between them; 0 if both norms are 0, 1 if one is
     ``norm_difference``  (‖actual‖ - ‖reference‖) / ‖reference‖, with the conventions of ``rel_l2``
     ``max_abs``          largest absolute difference
     ``worst``            where it is: an index per axis, the first one of equals
     ``nonfinite``        elements that are NaN or infinite on either side
 
-    With any non-finite element all four figures are NaN, which no comparison passes, and ``worst`` is the first such
-    element.
+    ``cosine`` is 1 - ``cosine_deficit``. With any non-finite element all figures are NaN, which no comparison passes, and
+    ``worst`` is the first such element.
     """
 
     rel_l2: float
-    cosine: float
+    cosine_deficit: float
     norm_difference: float
     max_abs: float
     worst: tuple[int, ...]
     nonfinite: int
+
+    @property
+    def cosine(self) -> float:
+        return 1.0 - self.cosine_deficit
 
 
 @dataclass(frozen=True)
@@ -51,11 +56,15 @@ class RowDistances:
     """``Distances`` of every row (the last axis), each figure as an array [rows]; ``worst`` is an index in the row."""
 
     rel_l2: Floats
-    cosine: Floats
+    cosine_deficit: Floats
     norm_difference: Floats
     max_abs: Floats
     worst: Ints
     nonfinite: Ints
+
+    @property
+    def cosine(self) -> Floats:
+        return 1.0 - self.cosine_deficit
 
 
 def compare(actual: Array, reference: Array) -> Distances:
@@ -67,7 +76,7 @@ def compare(actual: Array, reference: Array) -> Distances:
     row = _measure(actual.reshape(1, -1), reference.reshape(1, -1))
     return Distances(
         rel_l2=float(row.rel_l2[0]),
-        cosine=float(row.cosine[0]),
+        cosine_deficit=float(row.cosine_deficit[0]),
         norm_difference=float(row.norm_difference[0]),
         max_abs=float(row.max_abs[0]),
         worst=tuple(int(i) for i in np.unravel_index(row.worst[0], actual.shape)),
@@ -111,23 +120,26 @@ def _measure(actual: Array, reference: Array) -> RowDistances:
     # One power of two for both sides keeps the difference of the largest float64 numbers finite, and is exact.
     exponent = _exponent(np.maximum(np.abs(a).max(axis=1), np.abs(r).max(axis=1)))
     a, r = np.ldexp(a, -exponent[:, None]), np.ldexp(r, -exponent[:, None])
-    apart = np.abs(a - r)
+    difference = a - r
+    apart = np.abs(difference)
     unit_a, norm_a = _normalised(a)
     unit_r, norm_r = _normalised(r)
-    _, norm_apart = _normalised(apart)
+    unit_difference, norm_apart = _normalised(difference)
 
     rel_l2 = _ratio(norm_apart, norm_r)
-    difference = np.copysign(_ratio(np.abs(norm_a - norm_r), norm_r), norm_a - norm_r)
-    cosine = np.clip(np.sum(unit_a * unit_r, axis=1), -1.0, 1.0)
-    cosine[(norm_a == 0) & (norm_r == 0)] = 1.0
-    # Equal rows are at an angle of zero whatever the rounding of their norms.
-    cosine[(norm_apart == 0)] = 1.0
+    # |u - v|² = 2 - 2 cos for unit vectors; where one of them is zero this would be 1/2.
+    one_is_zero = (norm_a == 0) ^ (norm_r == 0)
+    deficit = np.where(one_is_zero, 1.0, 0.5 * np.sum((unit_a - unit_r) ** 2, axis=1))
+    # ‖a‖ - ‖r‖ = (a - r)·(a + r) / (‖a‖ + ‖r‖).
+    along = norm_apart * np.sum(unit_difference * (a + r), axis=1)
+    excess = np.divide(along, norm_a + norm_r, out=np.zeros_like(along), where=norm_apart > 0)
+    norm_difference = np.sign(excess) * _ratio(np.abs(excess), norm_r)
     with np.errstate(over="ignore"):
         max_abs = np.ldexp(apart.max(axis=1), exponent)
-    for figure in (rel_l2, cosine, difference, max_abs):
+    for figure in (rel_l2, deficit, norm_difference, max_abs):
         figure[broken] = np.nan
     worst = np.where(broken, unusable.argmax(axis=1), apart.argmax(axis=1))
-    return RowDistances(rel_l2, cosine, difference, max_abs, worst, nonfinite)
+    return RowDistances(rel_l2, deficit, norm_difference, max_abs, worst, nonfinite)
 
 
 def _exponent(largest: Floats) -> np.ndarray[Any, np.dtype[np.int32]]:

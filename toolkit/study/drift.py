@@ -49,7 +49,7 @@ class PlaceDrift(Plain):
 
     ``level``            root mean square over the rows of ``rel_l2``: every row counts alike, whatever its norm
     ``worst_rel_l2``     the largest ``rel_l2`` of a row, and ``worst_part``, ``worst_row`` where it is
-    ``cosine``           mean over the rows
+    ``cosine_deficit``   mean over the rows of 1 - cosine
     ``norm_difference``  root mean square over the rows of the relative difference of norms
     ``max_abs``          largest absolute difference
     ``nonfinite``        rows in which the run holds a NaN or an infinity
@@ -64,13 +64,17 @@ class PlaceDrift(Plain):
     worst_rel_l2: float
     worst_part: int
     worst_row: int
-    cosine: float
+    cosine_deficit: float
     norm_difference: float
     max_abs: float
     nonfinite: int
     nonfinite_arbiter: int
     rel_l2: Floats = field(metadata=INTERNAL, repr=False)
     rows: Rows = field(metadata=INTERNAL, repr=False)
+
+    @property
+    def cosine(self) -> float:
+        return 1.0 - self.cosine_deficit
 
     @property
     def place(self) -> Place:
@@ -172,7 +176,7 @@ def _at(place: Place, parts: list[int], run: Taps, arbiter: Taps) -> PlaceDrift:
         worst_rel_l2=float(rel_l2[worst]),
         worst_part=int(owners[worst]),
         worst_row=int(numbers[worst]),
-        cosine=float(np.mean(np.concatenate([m.cosine for m in measured]))),
+        cosine_deficit=float(np.mean(np.concatenate([m.cosine_deficit for m in measured]))),
         norm_difference=_root_mean_square(np.concatenate([m.norm_difference for m in measured])),
         max_abs=float(np.max(np.concatenate([m.max_abs for m in measured]))),
         nonfinite=sum(_nonfinite_rows(run[part, layer, stage]) for part in parts),

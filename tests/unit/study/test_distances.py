@@ -71,7 +71,7 @@ def test_anything_not_finite_makes_every_figure_nan(value: float, side: str) -> 
     found = compare(**arrays)
     assert found.nonfinite == 1
     assert found.worst == (1, 2)
-    for figure in (found.rel_l2, found.cosine, found.norm_difference, found.max_abs):
+    for figure in (found.rel_l2, found.cosine, found.cosine_deficit, found.norm_difference, found.max_abs):
         assert math.isnan(figure)
         assert not figure <= math.inf
 
@@ -116,6 +116,18 @@ def test_shapes_that_differ_are_refused_even_if_they_broadcast() -> None:
         compare(np.zeros(3), np.zeros(1))
     with pytest.raises(ToolkitError, match=r"\[2, 3\] and \[3\]"):
         compare_rows(np.zeros((2, 3)), np.zeros(3))
+
+
+@pytest.mark.parametrize("share", [1e-3, 1e-7, 1e-11])
+def test_small_distances_have_as_many_digits_as_large_ones(share: float) -> None:
+    # A rotation by ``share`` and a scaling by 1 + share, both small: cos and norms differ from 1 in their last digits.
+    draw = np.random.default_rng(0)
+    x, y = np.linalg.qr(draw.normal(size=(64, 2)))[0].T
+    turned = compare(np.cos(share) * x + np.sin(share) * y, x)
+    assert turned.cosine_deficit == pytest.approx(2 * np.sin(share / 2) ** 2, rel=1e-4)
+    grown = compare(x * (1 + share), x)
+    assert grown.norm_difference == pytest.approx(share, rel=1e-4)
+    assert grown.rel_l2 == pytest.approx(share, rel=1e-4)
 
 
 def test_inputs_are_left_alone() -> None:

@@ -160,7 +160,7 @@ def test_json_has_the_figures_and_no_rows() -> None:
         "worst_rel_l2",
         "worst_part",
         "worst_row",
-        "cosine",
+        "cosine_deficit",
         "norm_difference",
         "max_abs",
         "nonfinite",
