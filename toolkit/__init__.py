@@ -1,7 +1,7 @@
 """Is a different greedy token a kernel defect, or ordinary rounding at a near-tie?
 
-The public names: ``load``, ``generate``, ``taps``, ``compare``, ``verdict``, ``reproduce`` and ``verify``; every op is in
-``toolkit.ops`` and can be called by itself on arrays.
+The public names: ``load``, ``generate``, ``score``, ``taps``, ``compare``, ``verdict``, ``reproduce`` and ``verify``, and
+``begin`` and ``finish`` for notebooks; every op is in ``toolkit.ops`` and can be called by itself on arrays.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from toolkit.api import Model, compare, generate, load, reproduce, score, taps, verdict, verify, version
+    from toolkit.api import Model, compare, generate, load, score, taps, verdict, version
     from toolkit.errors import CheckFailed, ToolkitError
+    from toolkit.investigations.running import begin, finish, reproduce, verify
 
 _FROM = {
     "CheckFailed": "toolkit.errors",
     "Model": "toolkit.api",
     "ToolkitError": "toolkit.errors",
+    "begin": "toolkit.investigations.running",
     "compare": "toolkit.api",
+    "finish": "toolkit.investigations.running",
     "generate": "toolkit.api",
     "load": "toolkit.api",
-    "reproduce": "toolkit.api",
+    "reproduce": "toolkit.investigations.running",
     "score": "toolkit.api",
     "taps": "toolkit.api",
     "verdict": "toolkit.api",
-    "verify": "toolkit.api",
+    "verify": "toolkit.investigations.running",
     "version": "toolkit.api",
 }
 
@@ -31,7 +34,9 @@ __all__ = [
     "CheckFailed",
     "Model",
     "ToolkitError",
+    "begin",
     "compare",
+    "finish",
     "generate",
     "load",
     "reproduce",

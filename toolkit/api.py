@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from toolkit import bundled, checkpoints
+from toolkit import bundled, checkpoints, study
 from toolkit.checkpoints.checkpoint import Checkpoint
 from toolkit.devices import device as device_by_name
 from toolkit.devices.base import Device
@@ -120,3 +120,27 @@ def token_ids(
 ) -> list[list[int]]:
     """Prompts as token ids: texts are encoded with the checkpoint's tokenizer, ids are taken as they are."""
     return [checkpoint.tokenizer.encode(p) if isinstance(p, str) else [int(i) for i in p] for p in prompts]
+
+
+def compare(actual: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> study.Distances:
+    """Three distances of ``actual`` from ``reference`` side by side: rel_l2, cosine, difference of norms.
+
+    Any equal shapes and real dtypes. A NaN or infinity on either side makes the figures NaN, which passes nothing.
+    Raises ToolkitError when the shapes differ or there is nothing to compare.
+    """
+    return study.compare(actual, reference)
+
+
+def verdict(
+    model: str | Path, *, device_a: str = "reference", device_b: str = "cpu", faults: str = "", **parameters: Any
+) -> study.Verdict:
+    """The verdict on ``device_b`` against ``device_a`` for a model, without notebook or record.
+
+    Further parameters as in specs/near-tie/spec.toml (prompts, dtype, repeats, tokens). Raises ToolkitError as ``load``.
+    """
+    from toolkit.investigations import specs
+    from toolkit.investigations.near_tie import NearTie
+
+    spec = specs.read("near-tie")
+    given = {"model": str(model), "device_a": device_a, "device_b": device_b, "faults": faults, **parameters}
+    return NearTie(spec.checked(given)).run()

@@ -78,7 +78,7 @@ def why_unfinished(executed: Path) -> str:
 
 def _read(path: Path) -> Any:
     try:
-        return nbformat.read(path, as_version=4)
+        return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     except Exception as error:
         raise ToolkitError(f"{path} is not a readable notebook: {_last_line(error)}") from None
 

@@ -13,9 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from toolkit.engine import Engine, TapRecorder
-from toolkit.models import Stage
 
-Place: TypeAlias = tuple[int, Stage]
+Place: TypeAlias = tuple[int, str]
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -38,7 +37,7 @@ def forced_pass(engine: Engine, prompts: Sequence[Sequence[int]], continuations:
     lengths = [len(p) + len(c) - 1 for p, c in zip(prompts, continuations, strict=True)]
     edges = np.cumsum(lengths)[:-1]
     rows = np.cumsum([len(c) for c in continuations])[:-1]
-    stages = {
+    stages: dict[Place, list[Array]] = {
         (layer, stage): np.split(values, rows if stage == "logits" else edges)
         for (layer, stage), values in recorder.joined().items()
     }

@@ -23,6 +23,7 @@ from toolkit.investigations.sides import Side, exact_engine, parse_faults, side,
 from toolkit.investigations.variations import variations
 from toolkit.ops import embedding
 from toolkit.progress import track
+from toolkit.study.verdict import PAIR_NEAR_TIE
 from toolkit.study.verdict import Side as SideName
 
 # Margins below which a step is near enough to a tie to be worth counting, in logits.
@@ -74,6 +75,13 @@ class NearTie:
         self.prompts = read_prompts(Path(parameters["prompts"]) if parameters["prompts"] else bundled.PROMPTS)
         self.ids = {name: s.prompt_ids(self.checkpoint, self.prompts) for name, s in self.sides.items()}
 
+    def run(self) -> study.Verdict:
+        """All steps in order."""
+        self.compare_inputs()
+        self.repeat()
+        self.force()
+        return self.judge()[0]
+
     def compare_inputs(self) -> list[study.Mismatch]:
         """What the sides were given differently: prompt ids, and embedding rows against the bytes of the file."""
         self.mismatches = study.compare_prompts(self.ids["reference"], self.ids["backend"])
@@ -102,8 +110,13 @@ class NearTie:
             found = study.repeats([[c.ids for c in run] for run in made]) if runs > 1 else []
             unstable[name] = found + self._leak(s.engine, self.ids[name], tokens)
         self.stability = Stability(runs, continuations, unstable)
-        self.divergences = study.first_divergences(
-            [c.ids for c in continuations["reference"]], [c.ids for c in continuations["backend"]]
+        # Continuations of different prompts do not diverge, they have nothing in common.
+        self.divergences = (
+            []
+            if self.mismatches
+            else study.first_divergences(
+                [c.ids for c in continuations["reference"]], [c.ids for c in continuations["backend"]]
+            )
         )
         return self.stability
 
@@ -113,11 +126,14 @@ class NearTie:
         after = engine.generate(ids[:1], tokens)
         return study.state_leak([c.ids for c in before], [c.ids for c in after])
 
-    def force(self) -> Forced:
+    def force(self) -> Forced | None:
         """Force the first side's continuations on both sides, on float64 and on every variation of the reference.
 
-        Stages of one engine at a time are held beside those of float64 and of the first side.
+        Stages of one engine at a time are held beside those of float64 and of the first side. None when the inputs
+        differ: numbers from different inputs say nothing, so none are made.
         """
+        if self.mismatches:
+            return None
         ids = self.ids["reference"]
         forced = [c.ids for c in self.stability.continuations["reference"]]
         exact = forced_pass(exact_engine(self.checkpoint, self.dtype), ids, forced)
@@ -173,12 +189,10 @@ class NearTie:
     def judge(self) -> tuple[study.Verdict, list[study.JudgedDivergence]]:
         """The verdict on every first divergence, and on the backend."""
         steps = sum(len(c.ids) for c in self.stability.continuations["reference"])
+        self.judged = [self._judge_divergence(d, steps) for d in self.divergences]
         if self.mismatches:
-            # Numbers from different inputs say nothing: they are not made.
-            self.judged: list[study.JudgedDivergence] = []
             self.verdict = self._judge(steps, None, None)
         else:
-            self.judged = [self._judge_divergence(d, steps) for d in self.divergences]
             self.verdict = self._judge(steps, self.forced.reference, self.forced.backend)
         return self.verdict, self.judged
 
@@ -243,7 +257,7 @@ class NearTie:
 
     def _forced_results(self) -> dict[str, Any]:
         f = self.forced
-        margins = study.top_margins(f.logits["exact"])
+        margins = self.margins()
         return {
             "near_tie_density": {
                 "steps": len(margins),
@@ -287,7 +301,7 @@ class NearTie:
                     "layer": apart.layer,
                     "stage": apart.stage,
                     "rel_l2": apart.level,
-                    "cosine_deficit": 1.0 - apart.cosine,
+                    "cosine_deficit": apart.cosine_deficit,
                     "norm_difference": apart.norm_difference,
                     "reference_to_float64": reference.level,
                     "backend_to_float64": backend.level,
@@ -310,13 +324,38 @@ class NearTie:
             for layer in range(self.checkpoint.config.layers)
         ]
 
+    @property
+    def near_tie_limit(self) -> float:
+        """The largest gap, in perturbations of the pair, that is a near-tie."""
+        return PAIR_NEAR_TIE
+
+    def label(self, side: SideName) -> str:
+        """The device of a side, with its planted faults."""
+        s = self.sides[side]
+        return s.label + "".join(f" + {fault.name}" for fault in s.faults)
+
+    def margins(self) -> Array:
+        """Top-1 minus top-2 logit of every step of the battery in float64."""
+        return study.top_margins(self.forced.logits["exact"])
+
+    def density(self) -> dict[str, Any]:
+        """How near to ties the steps of the battery are: shares of steps below a margin, and exact ties in the dtype."""
+        margins = self.margins()
+        shares = study.margin_density(margins, DENSITY_MARGINS)
+        ties = study.exact_ties(self.forced.logits["reference"], self.dtype)
+        return {
+            "steps": len(margins),
+            "below": dict(zip(map(str, DENSITY_MARGINS), shares, strict=True)),
+            "exact_ties": int(np.count_nonzero(ties > 1)),
+        }
+
     def nearer(self) -> dict[str, Any]:
         """Which side's logits are nearer to float64, by root mean square of rel_l2 over the steps."""
         last = self.checkpoint.config.layers
-        levels = {name: self.forced.drifts[name].at(last, "logits").level for name in self.sides}
-        if levels["reference"] == levels["backend"]:
-            return {**levels, "nearer": "equal"}
-        return {**levels, "nearer": min(levels, key=lambda name: levels[name])}
+        levels: dict[str, float] = {name: self.forced.drifts[name].at(last, "logits").level for name in self.sides}
+        equal = levels["reference"] == levels["backend"]
+        nearer = "equal" if equal else min(levels, key=lambda name: levels[name])
+        return {"reference": levels["reference"], "backend": levels["backend"], "nearer": nearer}
 
     def providers(self) -> dict[str, list[dict[str, Any]]]:
         """Which provider ran each op on each side, with counts of selections and declines."""

@@ -37,6 +37,7 @@ def variations(config: ModelConfig) -> tuple[Variation, ...]:
         Variation("float32 head", rounding=RoundingPoints(head_dtype="float32")),
     ]
     if config.embedding_scale is not None:
-        other = "float32" if config.embedding_scale_dtype == "model" else "model"
-        found.append(Variation("embedding scale dtype", rounding=RoundingPoints(embedding_scale_dtype=other)))
+        kept = config.embedding_scale_dtype == "float32"
+        scale = RoundingPoints(embedding_scale_dtype="model" if kept else "float32")
+        found.append(Variation("embedding scale dtype", rounding=scale))
     return tuple(found)

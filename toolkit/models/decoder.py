@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from toolkit.checkpoints.config import ModelConfig
+from toolkit.checkpoints.layout import EMBEDDING
 from toolkit.checkpoints.rope import LinearScaling, Llama3Scaling, Rope
 from toolkit.devices.base import Device
 from toolkit.dtypes import FLOAT32
@@ -148,7 +149,7 @@ def inverse_frequencies(rope: Rope, head_dim: int) -> np.ndarray[Any, np.dtype[n
 
 
 class Decoder(ABC):
-    """A model on a device. Subclasses read their weights in ``__init__`` and are a list of op calls in ``forward``."""
+    """A model on a device. Subclasses read their layers in ``__init__`` and are a list of op calls in ``forward``."""
 
     def __init__(self, config: ModelConfig, read: WeightReader, rounding: RoundingPoints) -> None:
         self.config = rounding.applied_to(config)
@@ -158,6 +159,9 @@ class Decoder(ABC):
         self.frequencies = {
             kind: self.device.put(inverse_frequencies(rope, config.head_dim)) for kind, rope in config.rope.items()
         }
+        self.embedding = read(EMBEDDING)
+        self.final_norm = read("model.norm.weight")
+        self.head = self.embedding if config.tie_word_embeddings else read("lm_head.weight")
 
     @abstractmethod
     def forward(self, step: Step, cache: Sequence[LayerCache], tap: Tap = no_tap) -> Array:

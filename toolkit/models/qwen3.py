@@ -42,10 +42,7 @@ class Qwen3(Decoder):
 
     def __init__(self, config: ModelConfig, read: WeightReader, rounding: RoundingPoints) -> None:
         super().__init__(config, read, rounding)
-        self.embedding = read("model.embed_tokens.weight")
         self.layers = [Layer.read(read.under(f"model.layers.{i}.")) for i in range(config.layers)]
-        self.final_norm = read("model.norm.weight")
-        self.head = self.embedding if config.tie_word_embeddings else read("lm_head.weight")
 
     def forward(self, step: Step, cache: Sequence[LayerCache], tap: Tap = no_tap) -> Array:
         c = self.config

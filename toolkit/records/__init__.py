@@ -1,6 +1,6 @@
 """Canonical records: digest, reading and writing, differences."""
 
 from toolkit.records.canonical import digest, rounded
-from toolkit.records.record import Difference, Record, differences, read, record, write
+from toolkit.records.record import SCHEMA, Difference, Record, differences, read, record, write
 
-__all__ = ["Difference", "Record", "differences", "digest", "read", "record", "rounded", "write"]
+__all__ = ["SCHEMA", "Difference", "Record", "differences", "digest", "read", "record", "rounded", "write"]

@@ -30,7 +30,6 @@ class Record:
 
     digested: dict[str, Any]
     provenance: dict[str, Any]
-    complete: bool = True
 
     @property
     def digest(self) -> str:
@@ -41,9 +40,9 @@ class Record:
         return str(self.digested["verdict"]["verdict"])
 
 
-def record(digested: dict[str, Any], provenance: dict[str, Any], *, complete: bool = True) -> Record:
+def record(digested: dict[str, Any], provenance: dict[str, Any]) -> Record:
     """A record of plain data, which is rounded here. Raises TypeError for what is not plain."""
-    return Record(rounded(digested), json.loads(json.dumps(provenance, allow_nan=False)), complete)
+    return Record(rounded(digested), json.loads(json.dumps(provenance, allow_nan=False)))
 
 
 def write(made: Record, folder: Path, run: dict[str, Any]) -> Path:
@@ -55,7 +54,7 @@ def write(made: Record, folder: Path, run: dict[str, Any]) -> Path:
     path = folder / "record.json"
     content = {
         "schema": SCHEMA,
-        "complete": made.complete,
+        "complete": True,
         "digest": made.digest,
         "digested": made.digested,
         "provenance": made.provenance,
@@ -67,8 +66,8 @@ def write(made: Record, folder: Path, run: dict[str, Any]) -> Path:
 def read(path: str | Path) -> Record:
     """The record at ``path`` (the file or its folder), checked.
 
-    Raises ToolkitError, one sentence, when it is missing, too large, no record, of another schema, or does not match its
-    own digest. An incomplete record is read; ``complete`` says so.
+    Raises ToolkitError, one sentence, when it is missing, incomplete, too large, no record, of another schema, or does
+    not match its own digest.
     """
     path = Path(path)
     if path.is_dir():
@@ -84,6 +83,10 @@ def read(path: str | Path) -> Record:
         content = json.loads(raw.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_unique)
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise ToolkitError(f"{path} is not a record: {error}; write it again with toolkit reproduce") from None
+    if isinstance(content, dict) and content.get("complete") is False:
+        raise ToolkitError(
+            f"{path} is incomplete: its investigation did not finish; run it again with toolkit reproduce"
+        )
     if not isinstance(content, dict) or set(content) != FIELDS or not isinstance(content["digested"], dict):
         raise ToolkitError(f"{path} is not a record: it does not have the fields {', '.join(sorted(FIELDS))}")
     if content["schema"] != SCHEMA:
@@ -92,9 +95,9 @@ def read(path: str | Path) -> Record:
         )
     if _depth(content) > MAX_DEPTH:
         raise ToolkitError(f"{path} is nested deeper than any record; it was not written by this toolkit")
-    if not isinstance(content["provenance"], dict) or not isinstance(content["complete"], bool):
+    if not isinstance(content["provenance"], dict) or content["complete"] is not True:
         raise ToolkitError(f"{path} is not a record: provenance or complete is of the wrong kind")
-    found = Record(content["digested"], content["provenance"], content["complete"])
+    found = Record(content["digested"], content["provenance"])
     if found.digest != content["digest"]:
         raise ToolkitError(f"{path} does not match its own digest: it was changed after it was made; make it again")
     return found
