@@ -25,7 +25,7 @@ help:
 	@echo "make clean        remove the environment and everything that was made"
 
 reproduce: $(VENV)/project.installed
-	@$(RUN) -m toolkit reproduce $(SPEC) $(if $(MODEL),--model "$(MODEL)") $(if $(DEVICE),--device "$(DEVICE)") $(ARGS)
+	@$(RUN) -m toolkit reproduce $(SPEC) $(if $(MODEL),--model "$(MODEL)") $(if $(DEVICE),-p "device_b=$(DEVICE)") $(ARGS)
 
 install: $(VENV)/dev.installed
 
