@@ -86,14 +86,15 @@ DEVICE void matrix_matrix(const T* x, const T* weight, T* out, float* out32, int
         }
         BARRIER();
         THREADS(MATRIX_THREADS) {
-            const int row = thread / 8 * 8, column = thread % 8 * 8;
+            const int row = row_of(thread), column = column_of(thread);
             if (first_row + row < rows) {
                 float8 partial[8];
                 UNROLL for (int i = 0; i < 8; ++i) { partial[i] = splat(0.0f); }
-                UNROLL_BY(2) for (int k = 0; k < MATRIX_DEPTH; ++k) {
-                    const float8 weights = load8(b + k * MATRIX_TILE + column);
-                    UNROLL for (int i = 0; i < 8; ++i) {
-                        partial[i] = fma_(splat(a[k * MATRIX_TILE + row + i]), weights, partial[i]);
+                UNROLL_BY(2) for (int k = 0; k < MATRIX_TILE_SIZE; k += MATRIX_TILE) {
+                    const float8 left = load8(b + k + column), right = load8(b + k + column + 8);
+                    UNROLL for (int i = 0; i < 4; ++i) {
+                        partial[2 * i] = fma_(splat(a[k + row + i]), left, partial[2 * i]);
+                        partial[2 * i + 1] = fma_(splat(a[k + row + i]), right, partial[2 * i + 1]);
                     }
                 }
                 UNROLL for (int i = 0; i < 8; ++i) { total[i][thread] = total[i][thread] + partial[i]; }
@@ -101,11 +102,12 @@ DEVICE void matrix_matrix(const T* x, const T* weight, T* out, float* out32, int
         }
     }
     THREADS(MATRIX_THREADS) {
-        const int row = first_row + thread / 8 * 8, column = first_column + thread % 8 * 8;
         UNROLL for (int i = 0; i < 8; ++i) {
+            const int row = first_row + row_of(thread) + i / 2;
+            const int column = first_column + column_of(thread) + i % 2 * 8;
             UNROLL for (int j = 0; j < 8; ++j) {
-                if (row + i < rows && column + j < columns)
-                    store(total[i][thread].values[j], out, out32, (i64)(row + i) * columns + column + j);
+                if (row < rows && column + j < columns)
+                    store(total[i][thread].values[j], out, out32, (i64)row * columns + column + j);
             }
         }
     }
@@ -117,3 +119,79 @@ DEVICE void matrix_matrix(const T* x, const T* weight, T* out, float* out32, int
         matrix_matrix<T>(x, weight, out, out32, rows, columns, depth);                                                 \
     }
 FOR_EACH_STORAGE(MATRIX_MATRIX)
+
+// Many rows of bfloat16 on a matrix unit: 64 x 64 outputs per block of four waves, 32 x 32 each. As above, the sum runs
+// along 32 products first, then from tile to tile; the order and the rounding inside of 16 are the unit's.
+constexpr int UNIT_BLOCK = 64;              // rows, and columns, of a block's outputs
+constexpr int UNIT_DEPTH = 32;              // terms of the sums that are in shared memory at a time
+constexpr int UNIT_STRIDE = UNIT_DEPTH + 8; // between rows, which then begin in different banks
+constexpr int UNIT_THREADS = 4 * WAVE;
+
+// One thread's share of bringing 64 rows x 32 columns of `matrix`, whose rows may be loaded by eight, into `tile`.
+DEVICE void load_unit_share(const bf16* matrix, int first, int rows, int start, int depth, bf16* tile, int thread) {
+    for (int part = thread; part < UNIT_BLOCK * UNIT_DEPTH / 8; part += UNIT_THREADS) {
+        const int row = part / (UNIT_DEPTH / 8), k = part % (UNIT_DEPTH / 8) * 8;
+        bf16* to = tile + row * UNIT_STRIDE + k;
+        if (first + row < rows && start + k < depth) {
+            copy8(matrix + (i64)(first + row) * depth + start + k, to);
+        } else {
+            UNROLL for (int i = 0; i < 8; ++i) { to[i].bits = 0; }
+        }
+    }
+}
+
+ENTRY(matrix_unit_bf16, UNIT_THREADS, const bf16* x, const bf16* weight, bf16* out, float* out32, int rows, int columns,
+      int depth) {
+    SHARED(bf16, a, UNIT_BLOCK * UNIT_STRIDE);
+    SHARED(bf16, b, UNIT_BLOCK * UNIT_STRIDE);
+    const int first_row = BLOCK_Y * UNIT_BLOCK, first_column = BLOCK_X * UNIT_BLOCK;
+    PerThread<UnitSums, UNIT_THREADS> total[2][2];
+    THREADS(UNIT_THREADS) {
+        UNROLL for (int tile = 0; tile < 4; ++tile) {
+            UNROLL for (int i = 0; i < UNIT_SUMS; ++i) { total[tile / 2][tile % 2][thread].values[i] = 0.0f; }
+        }
+    }
+    for (int start = 0; start < depth; start += UNIT_DEPTH) {
+        BARRIER();
+        THREADS(UNIT_THREADS) {
+            load_unit_share(x, first_row, rows, start, depth, a, thread);
+            load_unit_share(weight, first_column, columns, start, depth, b, thread);
+        }
+        BARRIER();
+        WAVES(UNIT_THREADS) {
+            const bf16* left = a + wave / 2 * 2 * UNIT_TILE * UNIT_STRIDE;
+            const bf16* right = b + wave % 2 * 2 * UNIT_TILE * UNIT_STRIDE;
+            LANES {
+                UnitSums sums[2][2] = {};
+                UNROLL for (int k = 0; k < UNIT_DEPTH; k += UNIT_TILE) {
+                    UnitRows rows_of_a[2], rows_of_b[2];
+                    UNROLL for (int i = 0; i < 2; ++i) {
+                        rows_of_a[i] = load_rows(left + i * UNIT_TILE * UNIT_STRIDE + k, UNIT_STRIDE, lane);
+                        rows_of_b[i] = load_rows(right + i * UNIT_TILE * UNIT_STRIDE + k, UNIT_STRIDE, lane);
+                    }
+                    UNROLL for (int i = 0; i < 2; ++i) {
+                        UNROLL for (int j = 0; j < 2; ++j) {
+                            multiply_rows(rows_of_a[i], rows_of_b[j], sums[i][j], lane);
+                        }
+                    }
+                }
+                UNROLL for (int tile = 0; tile < 4; ++tile) {
+                    UnitSums& to = total[tile / 2][tile % 2][wave * WAVE + lane];
+                    UNROLL for (int i = 0; i < UNIT_SUMS; ++i) { to.values[i] += sums[tile / 2][tile % 2].values[i]; }
+                }
+            }
+        }
+    }
+    WAVES(UNIT_THREADS) {
+        LANES {
+            UNROLL for (int tile = 0; tile < 4; ++tile) {
+                UNROLL for (int i = 0; i < UNIT_SUMS; ++i) {
+                    const int row = first_row + (wave / 2 * 2 + tile / 2) * UNIT_TILE + unit_row(i, lane);
+                    const int column = first_column + (wave % 2 * 2 + tile % 2) * UNIT_TILE + unit_column(i, lane);
+                    const float value = total[tile / 2][tile % 2][wave * WAVE + lane].values[i];
+                    if (row < rows && column < columns) store(value, out, out32, (i64)row * columns + column);
+                }
+            }
+        }
+    }
+}

@@ -578,6 +578,18 @@ DEVICE void transpose(float8* rows) {
 
 #endif
 
+// Copy eight neighbours as they are; both ends may be loaded by eight.
+template <class T> DEVICE void copy8(const T* from, T* to) {
+#if defined(ON_HOST)
+    std::memcpy(to, from, 8 * sizeof(T));
+#else
+    struct alignas(16) Packed {
+        T values[8];
+    };
+    *reinterpret_cast<Packed*>(to) = *reinterpret_cast<const Packed*>(from);
+#endif
+}
+
 // Whether load8 may be used on every eighth element of rows of `columns` that follow each other from `p`.
 template <class T> DEVICE bool loads_by_eight(const T* p, int columns) {
     return columns % 8 == 0 && (ANY_ALIGNMENT || reinterpret_cast<u64>(p) % 16 == 0);
@@ -609,6 +621,109 @@ DEVICE void sum_each(const PerLane<float8>& eights, PerLane<float>& sums) {
     LANES { sums[lane] = sum(eights[lane]); }
 #endif
 }
+
+// ------------------------------------------------------------------------------------------------------- matrix units
+
+// A wave multiplies tiles of 16 x 16: sums += a b^T, bfloat16 in, float32 sums. Each lane holds a share of every tile,
+// in an order of the unit's own; the functions below are called by all lanes together. The order in which a unit adds
+// 16 products and how it rounds them are its own too, so that results need not be equal to the last bit. Where there is
+// no unit each lane computes its sums by itself, which is how the host tests the rest of a kernel.
+constexpr int UNIT_TILE = 16;
+constexpr int UNIT_SUMS = UNIT_TILE * UNIT_TILE / WAVE; // of a lane
+
+struct UnitSums {
+    float values[UNIT_SUMS];
+};
+
+#if defined(ON_CUDA)
+
+// mma.sync.m16n8k16: registers of two elements each. Rows 0-7 and 8-15, terms 0-7 and 8-15; see the PTX manual.
+struct UnitRows {
+    u32 pairs[2][2]; // [half of the rows][half of the terms]
+};
+
+// This lane's share of 16 rows of 16 terms that begin at `tile`, `stride` apart, in shared memory.
+DEVICE UnitRows load_rows(const bf16* tile, int stride, int lane) {
+    UnitRows rows;
+    UNROLL for (int half = 0; half < 2; ++half) {
+        const bf16* row = tile + (half * 8 + lane / 4) * stride + lane % 4 * 2;
+        rows.pairs[half][0] = *reinterpret_cast<const u32*>(row);
+        rows.pairs[half][1] = *reinterpret_cast<const u32*>(row + 8);
+    }
+    return rows;
+}
+
+DEVICE void multiply_rows(const UnitRows& a, const UnitRows& b, UnitSums& sums, int) {
+    UNROLL for (int half = 0; half < 2; ++half) {
+        float* c = sums.values + half * 4;
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a.pairs[0][0]), "r"(a.pairs[1][0]), "r"(a.pairs[0][1]), "r"(a.pairs[1][1]), "r"(b.pairs[half][0]),
+              "r"(b.pairs[half][1]));
+    }
+}
+
+// Where sum i of a lane belongs: the row of a, and the row of b, that it is the product of.
+DEVICE int unit_row(int i, int lane) { return i % 4 / 2 * 8 + lane / 4; }
+DEVICE int unit_column(int i, int lane) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
+
+#elif defined(__GFX11__) || defined(__GFX12__) || defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+
+#if defined(__GFX11__)
+constexpr int UNIT_TERMS = 16; // of a row that a lane holds: all, in both halves of the wave
+#else
+constexpr int UNIT_TERMS = UNIT_TILE * UNIT_TILE / WAVE;
+#endif
+typedef short UnitRows __attribute__((ext_vector_type(UNIT_TERMS)));
+typedef float UnitVector __attribute__((ext_vector_type(UNIT_SUMS)));
+
+DEVICE UnitRows load_rows(const bf16* tile, int stride, int lane) {
+    const int share = UNIT_TERMS == UNIT_TILE ? 0 : lane / UNIT_TILE;
+    return *reinterpret_cast<const UnitRows*>(tile + lane % UNIT_TILE * stride + share * UNIT_TERMS);
+}
+
+DEVICE void multiply_rows(const UnitRows& a, const UnitRows& b, UnitSums& sums, int) {
+    UnitVector c;
+    UNROLL for (int i = 0; i < UNIT_SUMS; ++i) c[i] = sums.values[i];
+#if defined(__GFX11__)
+    c = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c);
+#elif defined(__GFX12__)
+    c = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c);
+#else
+    c = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0);
+#endif
+    UNROLL for (int i = 0; i < UNIT_SUMS; ++i) sums.values[i] = c[i];
+}
+
+#if defined(__GFX11__)
+DEVICE int unit_row(int i, int lane) { return i * 2 + lane / UNIT_TILE; }
+#else
+DEVICE int unit_row(int i, int lane) { return lane / UNIT_TILE * UNIT_SUMS + i; }
+#endif
+DEVICE int unit_column(int, int lane) { return lane % UNIT_TILE; }
+
+#else
+
+struct UnitRows {
+    const bf16* tile;
+    int stride;
+};
+
+DEVICE UnitRows load_rows(const bf16* tile, int stride, int) { return {tile, stride}; }
+
+DEVICE int unit_row(int i, int lane) { return (i * WAVE + lane) / UNIT_TILE; }
+DEVICE int unit_column(int i, int lane) { return (i * WAVE + lane) % UNIT_TILE; }
+
+DEVICE void multiply_rows(const UnitRows& a, const UnitRows& b, UnitSums& sums, int lane) {
+    for (int i = 0; i < UNIT_SUMS; ++i) {
+        const bf16* left = a.tile + unit_row(i, lane) * a.stride;
+        const bf16* right = b.tile + unit_column(i, lane) * b.stride;
+        for (int k = 0; k < UNIT_TILE; ++k) sums.values[i] = fma_(widen(left[k]), widen(right[k]), sums.values[i]);
+    }
+}
+
+#endif
 
 // FOR_EACH_STORAGE(MACRO) expands MACRO(T) once per storage type of activations.
 #define FOR_EACH_STORAGE(MACRO)                                                                                        \

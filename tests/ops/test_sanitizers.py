@@ -37,6 +37,8 @@ ENTRY(shift_by, 32, float* x, int places) {
 
 
 class Sanitized(HostDevice):
+    matrix_unit = True  # those providers too, each lane computing its share of a tile
+
     def __init__(self, wave: int) -> None:
         super().__init__(wave=wave)
         self._extra = SANITIZERS

@@ -57,6 +57,11 @@ class AmdTarget:
         """Threads of a wave: gfx9 has 64, later generations compute with 32."""
         return 64 if self.generation == 9 else 32
 
+    @property
+    def matrix_unit(self) -> bool:
+        """Whether it multiplies bfloat16 matrices in hardware: CDNA2 (gfx90a) and later, RDNA3 and later."""
+        return self.generation >= 11 or self.processor in {"gfx90a", "gfx942", "gfx950"}
+
 
 def amd_target(text: str) -> AmdTarget:
     """``text`` as a target. Raises ToolkitError when it is not shaped like one."""

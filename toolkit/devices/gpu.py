@@ -24,6 +24,9 @@ STAGING_BYTES = 32 << 20
 
 SLOT_BYTES = 8
 
+# The first compute capability whose matrix units take bfloat16.
+CUDA_MATRIX_UNIT = 8
+
 
 class GpuDevice(KernelDevice):
     """The kernels on the GPU that is CuPy's current device, an AMD or an NVIDIA one.
@@ -48,9 +51,11 @@ class GpuDevice(KernelDevice):
         if self.is_hip:
             self.target = self.properties["gcnArchName"].decode()
             self.options = hip_options(amd_target(self.target))
+            self.matrix_unit = amd_target(self.target).matrix_unit
         else:
             self.target = f"sm_{cupy.cuda.Device().compute_capability}"
             self.options = cuda_options()
+            self.matrix_unit = int(self.properties["major"]) >= CUDA_MATRIX_UNIT
         self._modules: dict[str, Any] = {}
         self._entries: dict[str, tuple[int, int]] = {}
         self._functions: list[Any] = []
@@ -129,6 +134,7 @@ class GpuDevice(KernelDevice):
             "gpu": self.properties["name"].decode(),
             "target": self.target,
             "wave": self.wave,
+            "matrix unit": self.matrix_unit,
             "platform": "HIP" if self.is_hip else "CUDA",
             "driver": runtime.driverGetVersion(),
             "runtime": runtime.runtimeGetVersion(),

@@ -37,6 +37,9 @@ class Launch:
 class KernelDevice(Device):
     """Runs an op by its first provider that applies. Nothing falls back: without one the op is refused by name."""
 
+    matrix_unit = False
+    """Whether the device multiplies matrices in hardware."""
+
     def __init__(self) -> None:
         super().__init__()
         self._recording: Recording | None = None
@@ -83,8 +86,8 @@ class KernelDevice(Device):
             raise RuntimeError(f"{what} while launches are recorded: a replay would leave it out")
 
     def admits(self, op: Op[..., Any], provider: Provider) -> bool:
-        """Whether this device lets ``provider`` be considered at all (a test pins one, a target lacks a unit)."""
-        return True
+        """Whether this device lets ``provider`` be considered at all."""
+        return self.matrix_unit or not provider.matrix_unit
 
     def select(self, op: Op[..., Any], bound: Bound) -> Provider:
         """The provider that will run ``op`` on these arguments; counted. Raises NoKernel when none applies."""

@@ -38,11 +38,13 @@ class Spec:
 
 @dataclass(frozen=True)
 class Provider:
-    """One way to compute an op with kernels. ``when`` says whether it applies to the bound arguments."""
+    """One way to compute an op with kernels. ``when`` says whether it applies to the bound arguments; one that is made
+    for a ``matrix_unit`` is passed over by devices without."""
 
     name: str
     when: Callable[..., bool]
     launches: Callable[..., Launch | Sequence[Launch]]
+    matrix_unit: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,14 @@ class Op(Generic[P, R]):
         self._outputs = function
         return function
 
-    def provider(self, name: str, when: Callable[..., bool] = lambda **_: True) -> Callable[..., Any]:
+    def provider(
+        self, name: str, when: Callable[..., bool] = lambda **_: True, *, matrix_unit: bool = False
+    ) -> Callable[..., Any]:
         """Decorator: a kernel provider. The function takes ``out`` (array, tuple or None) and the op's arguments by
         name and returns the launch or launches. Providers are tried in the order of declaration."""
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.providers.append(Provider(name, when, function))
+            self.providers.append(Provider(name, when, function, matrix_unit))
             return function
 
         return declare

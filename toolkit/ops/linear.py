@@ -9,7 +9,7 @@ import numpy as np
 
 from toolkit.devices.arithmetic import Array, narrow, product
 from toolkit.devices.launching import Launch
-from toolkit.dtypes import FLOAT32
+from toolkit.dtypes import BFLOAT16, FLOAT32
 from toolkit.ops.alignment import aligned
 from toolkit.ops.cases import Draw
 from toolkit.ops.declare import Case, Spec, op, suffix
@@ -72,6 +72,16 @@ def _(out: Array, x: Array, weight: Array, float32_out: bool) -> Launch:
     return Launch(f"matrix_vector_{rows_of_wave}_{suffix(x)}", grid, _arguments(out, x, weight, float32_out))
 
 
+def _units_take(x: Array, weight: Array, **_: Any) -> bool:
+    return x.dtype == BFLOAT16 and _rows(x) > 0 and x.shape[-1] % 8 == 0 and aligned(x) and aligned(weight)
+
+
+@linear.provider("matrix-unit", when=_units_take, matrix_unit=True)
+def _(out: Array, x: Array, weight: Array, float32_out: bool) -> Launch:
+    grid = (-(-weight.shape[0] // MATRIX_TILE), -(-_rows(x) // MATRIX_TILE))
+    return Launch("matrix_unit_bf16", grid, _arguments(out, x, weight, float32_out))
+
+
 @linear.provider("tiled")
 def _(out: Array, x: Array, weight: Array, float32_out: bool) -> Launch:
     grid = (-(-weight.shape[0] // MATRIX_TILE), -(-_rows(x) // MATRIX_TILE))
@@ -100,6 +110,7 @@ def _(draw: Draw) -> Iterator[Case]:
     yield case((0,), 8, 16)
     for rows in (1, 7, 12):
         yield case((rows,), 40, 128, float32_out=True)
+    yield case((70,), 65, 1000, float32_out=True)  # a long sum, unrounded
     for rows in (3, 10):
         x, weight = draw.normal(rows, 64), draw.normal(16, 64)
         x[1, 5] = np.nan
