@@ -114,7 +114,7 @@ DEVICE Angle in_quadrants(double x) {
     return {(u32)bits_of(shifted), high, fma_(n, 0x1.f1976b7ed8fbcp-110, high_error - part_error)};
 }
 
-// sin and cos of high + low, |high| <= pi/4: Taylor's series up to the terms below 2^-60, to which the first derivative
+// sin and cos of high + low, |high| <= pi/4: Taylor's series without the terms below 2^-58, to which the first derivative
 // times `low` is added.
 DEVICE double sin_series(double high, double low) {
     const double z = high * high;
@@ -130,8 +130,7 @@ DEVICE double sin_series(double high, double low) {
 }
 DEVICE double cos_series(double high, double low) {
     const double z = high * high;
-    double sum = -1.0 / 6402373705728000;
-    sum = fma_(sum, z, 1.0 / 20922789888000);
+    double sum = 1.0 / 20922789888000;
     sum = fma_(sum, z, -1.0 / 87178291200);
     sum = fma_(sum, z, 1.0 / 479001600);
     sum = fma_(sum, z, -1.0 / 3628800);

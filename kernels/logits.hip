@@ -31,7 +31,7 @@ template <class T> DEVICE void log_softmax_row(const T* x, float* out, int colum
 
 // An integer that orders as the number does: both zeros are 0, denormals stay apart, NaN is above everything.
 constexpr int NAN_KEY = 0x7fffffff;
-constexpr int NO_KEY = -NAN_KEY - 1;
+constexpr int NO_KEY = (int)0x80000000u; // below every key
 
 DEVICE int order_key(float x) {
     const int bits = (int)bits_of(x);
