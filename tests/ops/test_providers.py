@@ -9,9 +9,8 @@ import pytest
 
 from tests.devices import GuardedHost
 from tests.ops.test_cases import run
-from tests.ops.test_compile_amd import options
 from toolkit.devices import kernels
-from toolkit.devices.compile_options import AMD_TARGETS, AmdTarget, amd_target, cuda_options
+from toolkit.devices.compile_options import AMD_TARGETS, AmdTarget, amd_target, cuda_options, hiprtc_options
 from toolkit.devices.host import HostDevice
 from toolkit.devices.numpy_devices import reference
 from toolkit.dtypes import BFLOAT16
@@ -68,7 +67,7 @@ def test_the_tiles_of_a_matrix_unit_are_put_together_rightly(wave: int) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_unit_is_in_the_machine_code_of_every_target_that_has_one(target: AmdTarget, compiler: HipRTC) -> None:
     source = kernels.source("linear.hip", wave=target.wave)
-    code = CodeObject(compiler.compile(source, target.name, options(target)))
+    code = CodeObject(compiler.compile(source, target.name, hiprtc_options()))
     disassembler = Disassembler(compiler.llvm, target.processor)
     lines = [line.text for address, text in code.text for line in disassembler.lines(text, address)]
     found = sum(bool(UNIT_INSTRUCTION.match(line)) for line in lines)

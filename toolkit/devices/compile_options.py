@@ -28,9 +28,10 @@ AMD_TARGETS = (
     "gfx1201",
 )
 
+COMMON_ON_HIP = ("--std=c++17", "-ffp-contract=off")
+
 # CuPy adds these itself; whoever compiles without CuPy (the compile gate) adds them to compile the same code.
 ADDED_BY_CUPY_ON_HIP = ("-fcuda-flush-denormals-to-zero",)
-ADDED_BY_CUPY_ON_CUDA = ("-ftz=true",)
 
 _TARGET = re.compile(r"(gfx[0-9]+[0-9a-f]{2})((?::[a-z]+[+-])*)")
 
@@ -74,7 +75,12 @@ def amd_target(text: str) -> AmdTarget:
 def hip_options(target: AmdTarget) -> tuple[str, ...]:
     """What CuPy is given on HIP. The target is named because hipRTC would otherwise ask a driver, which may not be
     there, and because CuPy's cache key then holds it."""
-    return ("--std=c++17", "-ffp-contract=off", f"--offload-arch={target.name}")
+    return (*COMMON_ON_HIP, f"--offload-arch={target.name}")
+
+
+def hiprtc_options() -> tuple[str, ...]:
+    """What hipRTC is given in CuPy's place, the target aside: no kernel includes from the folders that CuPy adds."""
+    return (*COMMON_ON_HIP, *ADDED_BY_CUPY_ON_HIP)
 
 
 def cuda_options() -> tuple[str, ...]:

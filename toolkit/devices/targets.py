@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 
 from toolkit.devices import kernels
-from toolkit.devices.compile_options import ADDED_BY_CUPY_ON_HIP, AmdTarget, hip_options
+from toolkit.devices.compile_options import AmdTarget, hiprtc_options
 from toolkit.devices.occupancy import waves_per_simd
 from toolkit.emulator import hiprtc
 from toolkit.emulator.code_object import CodeObject
@@ -71,9 +71,10 @@ def compiler_version() -> str:
 
 def compile_file(file: str, target: AmdTarget) -> Compilation:
     """Compile one kernel file with the options that CuPy would pass on such a GPU."""
-    options = [*hip_options(target)[:-1], *ADDED_BY_CUPY_ON_HIP]
     try:
-        code, log = hiprtc.ensure().compile_with_log(kernels.source(file, wave=target.wave), target.name, options, file)
+        code, log = hiprtc.ensure().compile_with_log(
+            kernels.source(file, wave=target.wave), target.name, hiprtc_options(), file
+        )
     except CompileError as error:
         return Compilation(file, target.name, error=str(error))
     uses = tuple(
