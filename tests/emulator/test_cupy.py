@@ -1,4 +1,4 @@
-"""Small CuPy programs, written as a stranger would, on an emulated GPU: the unmodified cupy-rocm on the stand-in HIP runtime.
+"""Small CuPy programs, written as a stranger would, on an emulated GPU: cupy-rocm as it is, on the stand-in runtime.
 
 They need a Python with cupy-rocm-7-0: this one, or the one that NEARTIE_ROCM_PYTHON names.
 """

@@ -1,4 +1,4 @@
-"""Every instruction of the tables against a formula of its own, at edge values: zeros, denormals, NaN, carries, shifts by 32.
+"""Every instruction of the tables against a formula of its own, at edge values: denormals, NaN, carries, shifts by 32.
 
 The instructions are assembled by hipRTC (inline assembly) and executed by the emulator. The formulas below are written from
 AMD's ISA documents in NumPy or plain Python integers and share nothing with the C++ of the tables.
@@ -164,9 +164,12 @@ INTEGER: dict[str, Callable[..., int]] = {
     "sad_u16": lambda a, b, c: absolute_differences(a, b, 16) + c,
     "sad_u32": lambda a, b, c: abs(a - b) + c,
     "lerp_u8": lambda a, b, c: sum(
-        (x + y + (z & 1)) // 2 << 8 * k for k, (x, y, z) in enumerate(zip(parts(a, 8), parts(b, 8), parts(c, 8), strict=True))
+        (x + y + (z & 1)) // 2 << 8 * k
+        for k, (x, y, z) in enumerate(zip(parts(a, 8), parts(b, 8), parts(c, 8), strict=True))
     ),
-    "dot4c_i32_i8": lambda a, b, d: sum(signed(x, 8) * signed(y, 8) for x, y in zip(parts(a, 8), parts(b, 8), strict=True)) + d,
+    "dot4c_i32_i8": lambda a, b, d: d + sum(
+        signed(x, 8) * signed(y, 8) for x, y in zip(parts(a, 8), parts(b, 8), strict=True)
+    ),
     "cvt_i32_i16": lambda a: a,
     "cvt_u32_u16": lambda a: a,
     "cvt_pk_i16_i32": lambda a, b: (clamp(a, -32768, 32767) & 0xFFFF) | (clamp(b, -32768, 32767) & 0xFFFF) << 16,
@@ -359,7 +362,9 @@ FLOAT: dict[str, Callable[..., Any]] = {
         (x & 0xFFFF) | (y & 0xFFFF) << 16
         for x, y in zip(to_integer(a, -32768, 32767), to_integer(b, -32768, 32767), strict=True)
     ],
-    "cvt_pk_u16_f32": lambda a, b: [x | y << 16 for x, y in zip(to_integer(a, 0, 65535), to_integer(b, 0, 65535), strict=True)],
+    "cvt_pk_u16_f32": lambda a, b: [
+        x | y << 16 for x, y in zip(to_integer(a, 0, 65535), to_integer(b, 0, 65535), strict=True)
+    ],
     "add_f64": lambda a, b: a + b,
     "mul_f64": lambda a, b: a * b,
     "fma_f64": fused,
@@ -441,7 +446,8 @@ def float_edges(kind: Any) -> Array:
     one = kind(1)
     positive = [
         kind(0), info.smallest_subnormal, info.smallest_subnormal * kind(3), info.tiny - info.smallest_subnormal, info.tiny,
-        info.eps, kind(0.25), kind(0.5), np.nextafter(kind(0.5), kind(0)), one - info.eps / 2, one, one + info.eps, kind(1.5),
+        info.eps, kind(0.25), kind(0.5), np.nextafter(kind(0.5), kind(0)), one - info.eps / 2, one,
+        one + info.eps, kind(1.5),
         kind(2.5), kind(3.75), kind(255), kind(256), kind(1000), info.max / kind(2), info.max, kind(np.inf),
     ]  # fmt: skip
     if kind != f16:
@@ -471,15 +477,11 @@ def values(kinds: tuple[str, ...], seed: int) -> list[Array]:
         else:
             column = rng.choice(edges, len(first) * len(second))
         column = column.astype(edges.dtype)
-        bits = (
-            rng.integers(0, 1 << BITS[kind], 300, dtype=np.uint64, endpoint=False if BITS[kind] < 64 else False)
-            if BITS[kind] < 64
-            else rng.integers(0, (1 << 64) - 1, 300, dtype=np.uint64)
-        )
+        bits = np.frombuffer(rng.bytes(300 * BITS[kind] // 8), edges.dtype)
         plain = rng.integers(0, 60, 200).astype(edges.dtype)
         if kind[0] == "f":
             plain = (rng.standard_normal(200) * 4).astype(NUMPY[kind]).view(edges.dtype)
-        out.append(np.concatenate([column, bits.astype(edges.dtype), plain]))
+        out.append(np.concatenate([column, bits, plain]))
     return out
 
 
@@ -510,7 +512,8 @@ def scalar_kernel(row: Row, name: str) -> str:
     inputs = ", ".join(f'"s"({"abc"[k]}[i])' for k in range(len(row.sources)))
     return (
         f'extern "C" __global__ void s_{name}({arguments}const {c_type(row.result)}* d, const unsigned* scc,'
-        f" {c_type(row.result)}* out, unsigned* flag, int n) {{ int i = blockIdx.x; {c_type(row.result)} r = d[i]; unsigned f = scc[i];"
+        f" {c_type(row.result)}* out, unsigned* flag, int n) {{"
+        f" int i = blockIdx.x; {c_type(row.result)} r = d[i]; unsigned f = scc[i];"
         f' asm volatile("s_cmp_lg_u32 %1, 0\\n s_{name} {", ".join(operands)}\\n s_cselect_b32 %1, 1, 0"'
         f' : "+s"(r), "+s"(f) : {inputs} : "scc"); out[i] = r; flag[i] = f; }}'
     )
@@ -526,7 +529,8 @@ def assemble(compiler: HipRTC, target: str, kernels: dict[str, str]) -> tuple[by
         except CompileError as error:
             lines = {int(number) for number in re.findall(r"^kernel\.hip:(\d+):\d+: error", str(error), re.MULTILINE)}
             names = list(present)
-            assert lines, error
+            if not lines:
+                raise
             for line in lines:
                 del present[names[line - 1]]
 
@@ -714,10 +718,25 @@ for _shift in (1, 2, 3, 4):
 # The scalar float unit has the vector unit's formulas; instructions with an immediate appear in compiled code only.
 SCALAR_FLOAT = {
     name: name
-    for name in (
-        "add_f32 sub_f32 mul_f32 fmac_f32 min_f32 max_f32 minimum_f32 maximum_f32 ceil_f32 floor_f32 trunc_f32 rndne_f32 "
-        "cvt_f32_i32 cvt_f32_u32 cvt_i32_f32 cvt_u32_f32 cvt_pk_rtz_f16_f32"
-    ).split()
+    for name in [
+        "add_f32",
+        "sub_f32",
+        "mul_f32",
+        "fmac_f32",
+        "min_f32",
+        "max_f32",
+        "minimum_f32",
+        "maximum_f32",
+        "ceil_f32",
+        "floor_f32",
+        "trunc_f32",
+        "rndne_f32",
+        "cvt_f32_i32",
+        "cvt_f32_u32",
+        "cvt_i32_f32",
+        "cvt_u32_f32",
+        "cvt_pk_rtz_f16_f32",
+    ]
 }
 SCALAR_IMMEDIATE = {"addk_i32", "mulk_i32", "movk_i32", "cmovk_i32", "fmaak_f32"}
 SCALAR_HALF: dict[str, Callable[[Array], Any]] = {

@@ -215,7 +215,8 @@ def test_reading_a_counter_before_the_barrier_is_a_race(compiler: HipRTC) -> Non
 
 
 def test_unknown_instruction_stops_with_its_text_and_address(compiler: HipRTC) -> None:
-    source = 'extern "C" __global__ void f(int* y) { int r; asm volatile("s_wqm_b32 %0, %1" : "=s"(r) : "s"(y[0])); y[0] = r; }'
+    source = """extern "C" __global__ void f(int* y) {
+      int r; asm volatile("s_wqm_b32 %0, %1" : "=s"(r) : "s"(y[0])); y[0] = r; }"""
     with pytest.raises(
         KernelError, match=r"instruction at 0x[0-9a-f]+ `s_wqm_b32 s\d+, s\d+`: the emulator does not know"
     ):
@@ -318,7 +319,7 @@ def test_denormals_follow_the_mode_of_the_kernel(compiler: HipRTC, target: str, 
     assert np.array_equal(d, 1e-310 * (1 + np.arange(6)))  # double precision keeps its denormals
 
 
-# ---- lanes ------------------------------------------------------------------------------------------------------------------
+# ---- lanes ----------------------------------------------------------------------------------------------------
 
 LANES = """
 extern "C" __global__ void lanes(const int* x, int* y) {

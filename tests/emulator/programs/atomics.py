@@ -21,4 +21,4 @@ i, f, d, u = cp.zeros(6, cp.int32), cp.zeros(1, cp.float32), cp.zeros(1), cp.zer
 kernel((16,), (128,), (cp.asarray(x), i, f, d, u, np.int32(2000)))
 want = [x.sum(), max(x.max(), 0), min(x.min(), 0), np.bitwise_xor.reduce(x), np.bitwise_or.reduce(x), 4000]
 assert i.get().tolist() == want
-assert float(f[0]) == x.sum() and float(d[0]) == 0.5 * x.sum() and int(u[0]) == 2000 << 33
+assert (float(f[0]), float(d[0]), int(u[0])) == (x.sum(), 0.5 * x.sum(), 2000 << 33)

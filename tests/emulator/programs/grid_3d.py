@@ -6,10 +6,16 @@ import numpy as np
 kernel = cp.RawKernel(
     r"""
 extern "C" __global__ void laplace(const float* u, float* v, int nx, int ny, int nz) {
-  int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y, z = blockIdx.z * blockDim.z + threadIdx.z;
+  int x = blockIdx.x * blockDim.x + threadIdx.x;
+  int y = blockIdx.y * blockDim.y + threadIdx.y;
+  int z = blockIdx.z * blockDim.z + threadIdx.z;
   if (x >= nx || y >= ny || z >= nz) return;
-  auto at = [&](int i, int j, int k) { return i < 0 || j < 0 || k < 0 || i >= nx || j >= ny || k >= nz ? 0.f : u[(k * ny + j) * nx + i]; };
-  v[(z * ny + y) * nx + x] = at(x - 1, y, z) + at(x + 1, y, z) + at(x, y - 1, z) + at(x, y + 1, z) + at(x, y, z - 1) + at(x, y, z + 1) - 6 * at(x, y, z);
+  auto at = [&](int i, int j, int k) {
+    bool inside = i >= 0 && j >= 0 && k >= 0 && i < nx && j < ny && k < nz;
+    return inside ? u[(k * ny + j) * nx + i] : 0.f;
+  };
+  v[(z * ny + y) * nx + x] = at(x - 1, y, z) + at(x + 1, y, z) + at(x, y - 1, z) + at(x, y + 1, z) +
+                               at(x, y, z - 1) + at(x, y, z + 1) - 6 * at(x, y, z);
 }
 """,
     "laplace",

@@ -31,7 +31,9 @@ kernel((4,), (128,), (cp.asarray(a), cp.asarray(b), out, np.int32(n)))
 got = out.get().reshape(6, n)
 with np.errstate(over="ignore"):
     assert np.array_equal(got[0], a * b)
-    quotient = np.array([abs(int(x)) // abs(int(y)) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a, b)])
+    quotient = np.array(
+        [abs(int(x)) // abs(int(y)) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a, b, strict=True)]
+    )
     assert np.array_equal(got[1], quotient)
     assert np.array_equal(got[2], a - quotient * b)
     assert np.array_equal(got[3], (a << (b & 63)) ^ (a >> (b & 31)))
@@ -42,6 +44,6 @@ with np.errstate(over="ignore"):
     assert np.array_equal(got[4].astype(np.uint64), h)
 bits = [
     bin(int(x) & (2**64 - 1)).count("1") + 64 - (int(y) & (2**64 - 1)).bit_length() + ((int(x) & -int(x)).bit_length())
-    for x, y in zip(a, b)
+    for x, y in zip(a, b, strict=True)
 ]
 assert np.array_equal(got[5], bits)

@@ -3,10 +3,13 @@
 import cupy as cp
 import numpy as np
 
-names = "exp log sin cos tan tanh atan sqrt cbrt log1p expm1 asinh exp2 log10 erf".split()
+names = [
+    "exp", "log", "sin", "cos", "tan", "tanh", "atan", "sqrt", "cbrt", "log1p", "expm1", "asinh", "exp2", "log10", "erf",
+]  # fmt: skip
 for suffix, kind, tolerance in (("f", np.float32, 3e-6), ("", np.float64, 1e-13)):
+    real = "float" if suffix else "double"
     code = "\n".join(
-        f'extern "C" __global__ void k_{name}(const {"float" if suffix else "double"}* x, {"float" if suffix else "double"}* y)'
+        f'extern "C" __global__ void k_{name}(const {real}* x, {real}* y)'
         f" {{ int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = {name}{suffix}(x[i]); }}"
         for name in names
     )

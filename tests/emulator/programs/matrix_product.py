@@ -20,7 +20,10 @@ extern "C" __global__ void product(const float* a, const float* b, float* c, int
       for (int q = 0; q < 4; ++q) sum[q] += ta[ty][j] * tb[j][q * 16 + tx];
     __syncthreads();
   }
-  for (int q = 0; q < 4; ++q) { int column = blockIdx.x * 64 + q * 16 + tx; if (row < m && column < n) c[row * n + column] = sum[q]; }
+  for (int q = 0; q < 4; ++q) {
+    int column = blockIdx.x * 64 + q * 16 + tx;
+    if (row < m && column < n) c[row * n + column] = sum[q];
+  }
 }
 """,
     "product",

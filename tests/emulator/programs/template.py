@@ -11,7 +11,7 @@ __global__ void axpy(T* y, const T* x, T a, int n) {
 """
 names = ["axpy<float, 32>", "axpy<double, 64>", "axpy<long long, 16>"]
 module = cp.RawModule(code=code, options=("-std=c++14",), name_expressions=names)
-for name, kind, step in zip(names, (np.float32, np.float64, np.int64), (32, 64, 16)):
+for name, kind, step in zip(names, (np.float32, np.float64, np.int64), (32, 64, 16), strict=True):
     x, y = np.arange(100).astype(kind), np.ones(100, kind)
     device = cp.asarray(y)
     module.get_function(name)((1,), (step,), (device, cp.asarray(x), kind(3), np.int32(100)))
