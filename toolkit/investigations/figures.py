@@ -51,7 +51,8 @@ def margin_figure(study: NearTie) -> Figure:
     left.legend(fontsize=8)
     ratios = [(d.divergence, d.pair) for d in study.judged if d.pair is not None]
     names = [f"prompt {d.prompt}, step {d.step}" for d, _ in ratios]
-    right.barh(names or ["no divergence"], [p.gap_ratio for _, p in ratios] or [0.0], color="C0")
+    right.barh(names or ["no divergence"], [p.gap_ratio for _, p in ratios] or [0.0], height=0.5, color="C0")
+    right.set_ylim(-1, max(len(names), 1))
     right.axvline(study.near_tie_limit, color="C3", label=f"near-tie up to {study.near_tie_limit:g}")
     right.set(title="divergences", xlabel="gap / perturbation of the pair")
     right.legend(fontsize=8)
