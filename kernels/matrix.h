@@ -1,4 +1,4 @@
-// Matrix products by tiles in shared memory: 64 threads, each with 8 x 8 outputs of a 64 x 64 tile.
+// Matrix products by tiles in shared memory: 64 threads, each with 4 x 16 outputs of a 64 x 64 tile.
 #pragma once
 #include "portable.h"
 
@@ -6,6 +6,10 @@ constexpr int MATRIX_TILE = 64;  // rows, and columns, of a block's outputs
 constexpr int MATRIX_DEPTH = 32; // terms of the sums that are in shared memory at a time
 constexpr int MATRIX_TILE_SIZE = MATRIX_DEPTH * MATRIX_TILE;
 constexpr int MATRIX_THREADS = 64;
+
+// Where a thread's outputs begin in the tile.
+DEVICE int row_of(int thread) { return thread / 4 * 4; }
+DEVICE int column_of(int thread) { return thread % 4 * 16; }
 
 // One thread's share of bringing 64 rows x 32 columns of `matrix` [rows, depth], from row `first` and column `start`,
 // into `tile` [32][64]: an 8 x 8 block, transposed. `share` is 0 to 31. `outside` where the matrix has no element.

@@ -46,6 +46,7 @@ DEVICE void product_in_runs(const float* x, const T* weight, float* out, int row
     SHARED(float, b, MATRIX_TILE_SIZE);
     const Operands<T, MATRIX_TILE> of(x, weight, rows, columns, depth);
     const int end = (depth + MATRIX_DEPTH - 1) / MATRIX_DEPTH * MATRIX_DEPTH;
+    const int step = backward ? -MATRIX_TILE : MATRIX_TILE, from = backward ? MATRIX_TILE_SIZE - MATRIX_TILE : 0;
     PerThread<float8, N> total[8], sums[8];
     THREADS(N) {
         UNROLL for (int i = 0; i < 8; ++i) { total[i][thread] = nothing(); }
@@ -59,14 +60,19 @@ DEVICE void product_in_runs(const float* x, const T* weight, float* out, int row
             THREADS(N) { of.load(backward ? end - MATRIX_DEPTH - start : start, a, b, thread); }
             BARRIER();
             THREADS(N) {
-                const int row = thread / 8 * 8, column = thread % 8 * 8;
+                const int row = row_of(thread), column = column_of(thread);
                 if (of.first_row + row < rows) {
                     float8 sum[8];
                     UNROLL for (int i = 0; i < 8; ++i) { sum[i] = sums[i][thread]; }
-                    UNROLL_BY(1) for (int term = 0; term < MATRIX_DEPTH; ++term) {
-                        const int k = (backward ? MATRIX_DEPTH - 1 - term : term) * MATRIX_TILE;
-                        const float8 weights = load8(b + k + column);
-                        UNROLL for (int i = 0; i < 8; ++i) { sum[i] = sum[i] + splat(a[k + row + i]) * weights; }
+                    const float *x_term = a + from + row, *weight_term = b + from + column;
+                    UNROLL_BY(2) for (int term = 0; term < MATRIX_DEPTH; ++term) {
+                        const float8 left = load8(weight_term), right = load8(weight_term + 8);
+                        UNROLL for (int i = 0; i < 4; ++i) {
+                            sum[2 * i] = sum[2 * i] + splat(x_term[i]) * left;
+                            sum[2 * i + 1] = sum[2 * i + 1] + splat(x_term[i]) * right;
+                        }
+                        x_term += step;
+                        weight_term += step;
                     }
                     UNROLL for (int i = 0; i < 8; ++i) { sums[i][thread] = sum[i]; }
                 }
@@ -77,14 +83,16 @@ DEVICE void product_in_runs(const float* x, const T* weight, float* out, int row
         }
     }
     THREADS(N) {
-        UNROLL for (int i = 0; i < 8; ++i) { of.store(total[i][thread], thread / 8 * 8 + i, thread % 8 * 8, out); }
+        UNROLL for (int i = 0; i < 8; ++i) {
+            of.store(total[i][thread], row_of(thread) + i / 2, column_of(thread) + i % 2 * 8, out);
+        }
     }
 }
 
 constexpr int PAIRWISE_ROWS = 32; // of a block; a thread has eight columns of one row
 constexpr int PAIRWISE_THREADS = PAIRWISE_ROWS * MATRIX_TILE / 8;
-constexpr int PAIRWISE_LEAF = 8;
-constexpr int PAIRWISE_LEVELS = 14; // 2^14 leaves: more than 100,000 terms
+constexpr int PAIRWISE_LEAF = 16;
+constexpr int PAIRWISE_LEVELS = 13; // 2^13 leaves: more than 100,000 terms
 
 // The sum of COUNT products by pairs, then pairs of pairs, ... COUNT is a power of two.
 template <int COUNT> struct Pairwise {

@@ -89,7 +89,7 @@ def to_float32(value: Array) -> Array:
     """A rounding point: ``value`` rounded to float32, still held as float64. The identity when exact."""
     if current().exact:
         return value
-    return _flush(value.astype(FLOAT32).astype(FLOAT64))
+    return _flush(value.astype(FLOAT32)).astype(FLOAT64)
 
 
 def narrow(value: Array, dtype: np.dtype[Any]) -> Array:
@@ -108,7 +108,7 @@ def total(value: Array, axis: int = -1) -> Array:
         return summed
     if arithmetic.sum_order is None:
         return to_float32(np.sum(value, axis=axis))
-    terms = np.moveaxis(value.astype(FLOAT32), axis, -1)
+    terms = np.moveaxis(value.astype(FLOAT32, copy=False), axis, -1)
     rows = terms.reshape(1, math.prod(terms.shape[:-1]), terms.shape[-1])
     ones = np.ones((1, 1, terms.shape[-1]), FLOAT32)
     return _in_order(ones, rows, arithmetic.sum_order).reshape(terms.shape[:-1]).astype(FLOAT64)
@@ -121,18 +121,30 @@ def product(x: Array, weight: Array) -> Array:
     so only the order of the sum is a choice; with float32 operands a float32 variation rounds each product before it is
     added.
     """
-    arithmetic = current()
-    if arithmetic.exact:
+    if current().exact:
         return x.astype(FLOAT64, copy=False) @ np.swapaxes(_wide_weight(weight), -1, -2)
-    if arithmetic.sum_order is None:
-        return to_float32(widen(x) @ np.swapaxes(_wide_weight(weight), -1, -2))
+    return _product(x, weight).astype(FLOAT64)
+
+
+def narrow_product(x: Array, weight: Array, dtype: np.dtype[Any]) -> Array:
+    """``narrow(product(x, weight), dtype)``: the product rounded to float32 and then to ``dtype``."""
+    if current().exact:
+        return product(x, weight)
+    return _product(x, weight).astype(dtype, copy=False)
+
+
+def _product(x: Array, weight: Array) -> Array:
+    """``product`` as float32."""
+    order = current().sum_order
+    if order is None:
+        return _flush((widen(x) @ np.swapaxes(_wide_weight(weight), -1, -2)).astype(FLOAT32))
     if weight.dtype == FLOAT64:
         weight = weight.astype(FLOAT32)
     columns, depth = weight.shape[-2:]
     stack = math.prod(weight.shape[:-2])
-    stacked = x.astype(FLOAT32).reshape(stack, math.prod(x.shape[:-1]) // stack, depth)
-    out = _in_order(stacked, weight.reshape(stack, columns, depth), arithmetic.sum_order)
-    return out.reshape(*x.shape[:-1], columns).astype(FLOAT64)
+    stacked = x.astype(FLOAT32, copy=False).reshape(stack, math.prod(x.shape[:-1]) // stack, depth)
+    out = _in_order(stacked, weight.reshape(stack, columns, depth), order)
+    return out.reshape(*x.shape[:-1], columns)
 
 
 def _in_order(x: Array, weight: Array, order: SumOrder) -> Array:

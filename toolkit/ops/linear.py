@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from toolkit.devices.arithmetic import Array, narrow, product
+from toolkit.devices.arithmetic import Array, narrow_product
 from toolkit.devices.launching import Launch
 from toolkit.dtypes import BFLOAT16, FLOAT32
 from toolkit.ops.alignment import aligned
@@ -48,7 +48,7 @@ def linear(x: Array, weight: Array, *, float32_out: bool = False) -> Array:
     The products are summed in float32 and rounded once. ``float32_out`` is for a head whose logits are declared
     float32 (llama.cpp); transformers and vLLM round them to the model's dtype.
     """
-    return narrow(product(x, weight), FLOAT32 if float32_out else x.dtype)
+    return narrow_product(x, weight, FLOAT32 if float32_out else x.dtype)
 
 
 @linear.outputs
