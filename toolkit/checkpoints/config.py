@@ -322,8 +322,7 @@ def _head_dim(keys: Keys, default: int | None, hidden_size: int, heads: int) -> 
             raise keys.refuse(
                 "num_attention_heads", heads, f"a divisor of hidden_size ({hidden_size}) without head_dim"
             )
-        default = hidden_size // heads
-        head_dim = default
+        head_dim = hidden_size // heads
     else:
         head_dim = keys.integer("head_dim", default)
     if head_dim % 2:

@@ -22,7 +22,7 @@ def open_regular(path: Path) -> BinaryIO:
     except FileNotFoundError as error:
         raise ToolkitError(f"{path} does not exist; check the path") from error
     except (OSError, ValueError) as error:
-        raise ToolkitError(f"{path!r} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise ToolkitError(f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def read_bytes(path: Path, *, limit: int) -> bytes:

@@ -88,10 +88,6 @@ def read(folder: Path, config: ModelConfig) -> Tokenizer:
     it says. Raises ToolkitError when the files contradict each other or add anything but one BOS.
     """
     path = folder / "tokenizer.json"
-    if not path.exists():
-        raise ToolkitError(
-            f"{folder} has no tokenizer.json; download it, or save the tokenizer with transformers, which writes it"
-        )
     backend = _parse(read_bytes(path, limit=MAX_BYTES), str(path))
     settings = _settings(folder)
     bos, eos = _special_token(settings, backend, "bos_token"), _special_token(settings, backend, "eos_token")
@@ -114,7 +110,7 @@ def failures_as(message: str) -> Iterator[None]:
         raise
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            raise ToolkitError(f"{message}: {error!s:.120}") from error
+            raise ToolkitError(f"{message}: {' '.join(str(error).split()):.120}") from error
         raise
 
 
