@@ -10,8 +10,11 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip install --quiet --quiet --disable-pip-version-check
 # Without a C++ compiler there would be no device `cpu`: the one of a wheel is installed then.
 COMPILER := $(or $(filter-out default,$(origin CXX)),$(shell for name in c++ g++ clang++; do command -v $$name; done; true))
+# The emulated AMD GPU is used through CuPy's wheel for ROCm, which there is for x86-64 only.
+ROCM := $(if $(filter x86_64,$(shell uname -m)),$(VENV)-rocm)
 # One thread per worker: two workers with two threads each are slower on two cores, and results do not depend on it.
-PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS) --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(if $(ROCM),NEARTIE_ROCM_PYTHON=$(abspath $(ROCM))/bin/python) \
+  $(RUN) -m pytest -q -n $(JOBS) --dist worksteal
 
 .PHONY: help reproduce install test test-more lint format lock clean
 .DELETE_ON_ERROR:
@@ -29,10 +32,10 @@ reproduce: $(VENV)/project.installed
 
 install: $(VENV)/dev.installed
 
-test: lint
+test: lint $(if $(ROCM),$(ROCM)/installed)
 	$(PYTEST) -m "not slow"
 
-test-more: install
+test-more: install $(if $(ROCM),$(ROCM)/installed)
 	$(PYTEST) -m slow
 
 lint: install
@@ -69,6 +72,16 @@ $(VENV)/dev.installed: requirements/dev.lock $(VENV)/project.installed
 	@$(PIP) -r requirements/dev.lock
 	@touch $@
 
+# CuPy for ROCm has the import name of CuPy for CUDA, so it gets an environment of its own; all else that the environment
+# holds is found in the first one.
+$(ROCM)/installed: requirements/rocm.lock $(VENV)/dev.installed
+	@echo "installing requirements/rocm.lock into $(ROCM)"
+	@rm -rf $(ROCM)
+	@$(RUN) -m venv --without-pip $(ROCM)
+	@$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$(echo $(ROCM)/lib/python*/site-packages)/shared.pth
+	@$(RUN) -m pip --python $(ROCM)/bin/python install --quiet --quiet --disable-pip-version-check -r requirements/rocm.lock
+	@touch $@
+
 # The locks are complete, one per extra, so that each installs alone; resolving all extras together first makes them
 # agree, and starting from the present locks keeps every release that still fits. They hold hashes for every platform
 # and no address of an index.
@@ -92,5 +105,5 @@ lock:
 	  -o requirements/$(name).lock &&) true
 
 clean:
-	rm -rf $(VENV) .venv-lock build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-rocm .venv-lock build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
