@@ -114,8 +114,8 @@ DEVICE Angle in_quadrants(double x) {
     return {(u32)bits_of(shifted), high, fma_(n, 0x1.f1976b7ed8fbcp-110, high_error - part_error)};
 }
 
-// sin and cos of high + low, |high| <= pi/4: Taylor's series without the terms below 2^-58, to which the first derivative
-// times `low` is added.
+// sin and cos of high + low, |high| <= pi/4: Taylor's series without the terms below 2^-58, to which the first
+// derivative times `low` is added.
 DEVICE double sin_series(double high, double low) {
     const double z = high * high;
     double sum = 1.0 / 355687428096000;
