@@ -47,29 +47,33 @@ static bool operands_in_order(const Inst* i, Wave* w) {
   return true;
 }
 
+// a[k][m] and b[k][n], so that the loops below run over consecutive columns.
 template <Generation G, f32 (*WIDEN)(u32)>
-static void products(const Inst* i, const Wave* w, f32 a[16][16], f32 b[16][16]) {
-  for (int m = 0; m < 16; ++m)
-    for (int k = 0; k < 16; ++k) {
-      bool high = k & 1;  // neg_lo and neg_hi negate the even and the odd elements
-      f32 x = WIDEN(element<G, 16>(w, i->src[0].index, m, k)), y = WIDEN(element<G, 16>(w, i->src[1].index, m, k));
-      a[m][k] = (high ? i->neg_hi : i->neg_lo) & 1 ? -x : x;
-      b[m][k] = (high ? i->neg_hi : i->neg_lo) & 2 ? -y : y;
+static void operands(const Inst* i, const Wave* w, f32 a[16][16], f32 b[16][16]) {
+  for (int k = 0; k < 16; ++k) {
+    u8 negative = k & 1 ? i->neg_hi : i->neg_lo;  // the even elements, and the odd ones
+    f32 sign_a = negative & 1 ? -1.f : 1.f, sign_b = negative & 2 ? -1.f : 1.f;
+    for (int m = 0; m < 16; ++m) {
+      a[k][m] = sign_a * WIDEN(element<G, 16>(w, i->src[0].index, m, k));
+      b[k][m] = sign_b * WIDEN(element<G, 16>(w, i->src[1].index, m, k));
     }
+  }
 }
-static f32 dot16(const f32* a, const f32* b, f32 sum) {
-  for (int k = 0; k < 16; ++k) sum = std::fma(a[k], b[k], sum);
-  return sum;
+// Row ``row`` of A · B, added to sum[16] in order of k.
+static void add_row(const f32 a[16][16], const f32 b[16][16], int row, f32* sum) {
+  for (int k = 0; k < 16; ++k)
+    for (int n = 0; n < 16; ++n) sum[n] = std::fma(a[k][row], b[k][n], sum[n]);
 }
 
 template <Generation G, f32 (*WIDEN)(u32)>
 static const Inst* wmma_f32(const Inst* i, Wave* w) {
   if (!operands_in_order<G, 16>(i, w)) return nullptr;
-  f32 a[16][16], b[16][16];
-  u32 d[8][LANES];
-  products<G, WIDEN>(i, w, a, b);
-  for (int r = 0; r < 8; ++r)
-    for (int l = 0; l < LANES; ++l) d[r][l] = bits(dot16(a[c_row<G>(r, l)], b[l & 15], accumulator(i, w, r, l)));
+  f32 a[16][16], b[16][16], d[8][LANES];
+  operands<G, WIDEN>(i, w, a, b);
+  for (int r = 0; r < 8; ++r) {
+    for (int l = 0; l < LANES; ++l) d[r][l] = accumulator(i, w, r, l);
+    for (int half = 0; half < LANES; half += 16) add_row(a, b, c_row<G>(r, half), d[r] + half);
+  }
   memcpy(w->v[i->dst], d, sizeof d);
   return i + 1;
 }
@@ -81,20 +85,22 @@ static const Inst* wmma_half(const Inst* i, Wave* w) {
   f32 a[16][16], b[16][16];
   constexpr int registers = G == GFX11 ? 8 : 4, each = 8 / registers;
   u32 d[registers][LANES];
-  products<G, WIDEN>(i, w, a, b);
+  operands<G, WIDEN>(i, w, a, b);
+  const Operand& c = i->src[2];
   int shift = G == GFX11 && i->op_sel & 4 ? 16 : 0;
-  for (int r = 0; r < registers; ++r)
-    for (int l = 0; l < LANES; ++l) {
-      const Operand& o = i->src[2];
-      u32 c = o.kind == VGPR ? w->v[o.index + r][l] : scalar32(o, w) * (G == GFX12 ? 0x10001u : 1u);
-      u32 result = G == GFX11 ? w->v[i->dst + r][l] & ~(0xffffu << shift) : 0;
-      for (int part = 0; part < each; ++part) {
-        f32 from = WIDEN(c >> (o.kind == VGPR ? shift : 0) >> 16 * part & 0xffff);
-        int row = G == GFX11 ? c_row<G>(r, l) : 2 * r + part + 8 * (l >> 4);
-        result |= NARROW(dot16(a[row], b[l & 15], from)) << (shift + 16 * part);
+  for (int r = 0; r < registers; ++r) {
+    for (int l = 0; l < LANES; ++l) d[r][l] = G == GFX11 ? w->v[i->dst + r][l] & ~(0xffffu << shift) : 0;
+    for (int part = 0; part < each; ++part)
+      for (int half = 0; half < LANES; half += 16) {
+        f32 sum[16];
+        for (int n = 0; n < 16; ++n) {
+          u32 from = c.kind == VGPR ? w->v[c.index + r][half + n] >> shift >> 16 * part : scalar32(c, w);
+          sum[n] = WIDEN(from & 0xffff);
+        }
+        add_row(a, b, G == GFX11 ? c_row<G>(r, half) : 2 * r + part + half / 2, sum);
+        for (int n = 0; n < 16; ++n) d[r][half + n] |= NARROW(sum[n]) << (shift + 16 * part);
       }
-      d[r][l] = result;
-    }
+  }
   memcpy(w->v[i->dst], d, sizeof d);
   return i + 1;
 }
