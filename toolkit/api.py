@@ -45,10 +45,14 @@ def version() -> str:
     return metadata.version("neartie-toolkit")
 
 
-def open_checkpoint(model: str | Path, *, dtype: str | None = None) -> Checkpoint:
-    """The checkpoint that ``model`` names: a bundled or known model's name, a Hugging Face folder, or a GGUF file."""
+def open_checkpoint(model: str | Path, *, dtype: str | None = None, weights_dtype: str | None = None) -> Checkpoint:
+    """The checkpoint that ``model`` names: a bundled or known model's name, a Hugging Face folder, or a GGUF file.
+
+    ``weights_dtype`` is what a GGUF file's dequantised weights are rounded to (bfloat16 when None).
+    """
     name = str(model)
-    return checkpoints.load(bundled.folder(name) if name in bundled.NAMES else name, dtype=dtype)
+    path = bundled.folder(name) if name in bundled.NAMES else name
+    return checkpoints.load(path, dtype=dtype, weights_dtype=weights_dtype)
 
 
 def load(
@@ -56,6 +60,7 @@ def load(
     *,
     device: str | Device = "reference",
     dtype: str = "bfloat16",
+    weights_dtype: str | None = None,
     rounding: RoundingPoints | None = None,
     faults: Sequence[Fault] = (),
     chunk: int | None = None,
@@ -63,13 +68,17 @@ def load(
     """Open a model (a name, folder, GGUF file or an open checkpoint) and put it on a device.
 
     ``dtype``     dtype of weights, activations and cache: "bfloat16", "float16" or "float32"
+    ``weights_dtype``  what a GGUF file's dequantised weights are rounded to before anything else (bfloat16)
     ``rounding``  the rounding points in which honest engines differ; None for the model's own
     ``faults``    defects to plant (see ``toolkit.faults``)
     ``chunk``     longest run of prompt tokens in one forward pass
 
     Raises ToolkitError, one sentence, for anything that is wrong with the files, the device or the arguments.
     """
-    checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(model, dtype=dtype)
+    if isinstance(model, Checkpoint):
+        checkpoint = model
+    else:
+        checkpoint = open_checkpoint(model, dtype=dtype, weights_dtype=weights_dtype)
     target = device_by_name(device) if isinstance(device, str) else device
     if faults:
         checkpoint, target = plant(faults, checkpoint, target)

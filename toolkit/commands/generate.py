@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from toolkit.commands.options import add_device, add_dtype, add_model
+from toolkit.commands.options import DTYPES, add_device, add_dtype, add_model
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -15,6 +15,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--prompts", required=True, type=Path, metavar="FILE", help="one prompt per line, or JSON")
     parser.add_argument("--max-new-tokens", required=True, type=int, metavar="N")
     add_dtype(parser)
+    parser.add_argument(
+        "--weights-dtype", choices=DTYPES, help="what a GGUF file's weights are rounded to (default: bfloat16)"
+    )
     parser.add_argument("--batch", type=int, default=16, metavar="B", help="prompts run together (default: 16)")
     parser.add_argument("--chunk", type=int, metavar="T", help="prefill in pieces of T tokens")
     parser.add_argument("--ignore-stop", action="store_true", help="go on after a stop token")
@@ -29,7 +32,15 @@ def run(options: argparse.Namespace) -> int:
     from toolkit.files import write_whole
 
     prompts = read_prompts(options.prompts)
-    model = load(options.model, device=options.device, dtype=options.dtype, chunk=options.chunk)
+    model = load(
+        options.model,
+        device=options.device,
+        dtype=options.dtype,
+        weights_dtype=options.weights_dtype,
+        chunk=options.chunk,
+    )
+    if model.checkpoint.weights_dtype is not None:
+        print(f"weights dequantised to {model.checkpoint.weights_dtype}, hash {model.checkpoint.weights_hash}")
     made = generate(model, prompts, options.max_new_tokens, batch=options.batch, stop=not options.ignore_stop)
     captured = capture(
         model.checkpoint,

@@ -68,7 +68,9 @@ class NearTie:
     def __init__(self, parameters: dict[str, Any]) -> None:
         self.parameters = parameters
         self.dtype = str(parameters["dtype"])
-        self.checkpoint = open_checkpoint(parameters["model"], dtype=self.dtype)
+        self.checkpoint = open_checkpoint(
+            parameters["model"], dtype=self.dtype, weights_dtype=parameters["weights_dtype"] or None
+        )
         reference = side(self.checkpoint, parameters["device_a"], self.dtype)
         backend = side(self.checkpoint, parameters["device_b"], self.dtype, parse_faults(parameters["faults"]))
         self.sides: dict[SideName, Side] = {"reference": reference, "backend": backend}

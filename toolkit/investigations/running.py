@@ -126,6 +126,7 @@ def _digested(investigation: NearTieNotebook) -> dict[str, Any]:
         "question": spec.question,
         "rule": spec.rule,
         "parameters": asked,
+        "weights_dtype": investigation.checkpoint.weights_dtype,
         "weights": investigation.checkpoint.weights_hash,
         "results": investigation.results(),
         "verdict": investigation.verdict.to_json(),
