@@ -75,10 +75,9 @@ def load(
 
     Raises ToolkitError, one sentence, for anything that is wrong with the files, the device or the arguments.
     """
-    if isinstance(model, Checkpoint):
-        checkpoint = model
-    else:
-        checkpoint = open_checkpoint(model, dtype=dtype, weights_dtype=weights_dtype)
+    checkpoint = (
+        model if isinstance(model, Checkpoint) else open_checkpoint(model, dtype=dtype, weights_dtype=weights_dtype)
+    )
     target = device_by_name(device) if isinstance(device, str) else device
     if faults:
         checkpoint, target = plant(faults, checkpoint, target)

@@ -18,6 +18,7 @@ from toolkit.checkpoints.layout import EMBEDDING
 from toolkit.checkpoints.prompts import read_prompts
 from toolkit.dtypes import FLOAT32
 from toolkit.engine import Continuation, Engine
+from toolkit.investigations import specs
 from toolkit.investigations.measure import Array, forced_pass
 from toolkit.investigations.sides import Side, exact_engine, parse_faults, side, variation_engine
 from toolkit.investigations.variations import variations
@@ -74,7 +75,7 @@ class NearTie:
         reference = side(self.checkpoint, parameters["device_a"], self.dtype)
         backend = side(self.checkpoint, parameters["device_b"], self.dtype, parse_faults(parameters["faults"]))
         self.sides: dict[SideName, Side] = {"reference": reference, "backend": backend}
-        self.prompts = read_prompts(Path(parameters["prompts"]) if parameters["prompts"] else bundled.PROMPTS)
+        self.prompts = read_prompts(parameters["prompts"] or default_prompts(parameters["model"]))
         self.ids = {name: s.prompt_ids(self.checkpoint, self.prompts) for name, s in self.sides.items()}
 
     def run(self) -> study.Verdict:
@@ -362,6 +363,11 @@ class NearTie:
     def providers(self) -> dict[str, list[dict[str, Any]]]:
         """Which provider ran each op on each side, with counts of selections and declines."""
         return {name: s.engine.device.statistics.table() for name, s in self.sides.items()}
+
+
+def default_prompts(model: str) -> Path:
+    """The bundled models' own battery, or the 16 prompts of the public near-tie gate for any other model."""
+    return bundled.PROMPTS if model in bundled.NAMES else specs.root("specs") / "near-tie" / "battery.txt"
 
 
 def _selection_errors(prompt: int, continuation: Continuation) -> list[study.SelectionError]:
