@@ -317,12 +317,17 @@ Error prepare_launch(Function* function, const u32 grid[3], const u32 block[3], 
   if (Error error = pack_arguments(kernel, grid, block, shared, parameters, extra, *segment)) return error;
   Launch launch{function->module->program.get(), &kernel, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, segment->data()};
   LaunchFunction* run = function->module->launch;
+  bool calls_host = std::any_of(kernel.arguments.begin(), kernel.arguments.end(),
+                                [](const Argument& argument) { return argument.kind == "hidden_hostcall_buffer"; });
   work.name = kernel.name;
-  work.run = [launch, run, segment] {
+  work.run = [launch, run, segment, calls_host] {
     std::string message;
     switch (run(launch, settings(), message)) {
       case Outcome::FINISHED: return hipSuccess;
-      case Outcome::ILLEGAL_ADDRESS: return fail(hipErrorIllegalAddress, message);
+      case Outcome::ILLEGAL_ADDRESS:
+        if (calls_host && message.find("a null pointer") != std::string::npos)
+          message += " (printf and the text of a failed assert in a kernel are not emulated)";
+        return fail(hipErrorIllegalAddress, message);
       default: return fail(hipErrorLaunchFailure, message);
     }
   };
