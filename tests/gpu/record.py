@@ -20,9 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.gpu.random_models import SHAPES
+from toolkit import bundled
+
 ROOT = Path(__file__).parents[2]
-ORDERED = "bfloat16"  # the dtype whose cases the memory checkers run: they take a hundred times as long
-SHAPES = {"Qwen3-0.6B": [[785, 6722, 315, 9625, 374], [12, 7, 99999]], "Gemma-3-1B": [[2, 651, 6037], [2, 17, 260000]]}
+CHECKED = "bfloat16"  # the dtype whose cases the memory checkers run: they take a hundred times as long
 
 
 class Recorder:
@@ -44,7 +46,7 @@ class Recorder:
             command, cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         seconds = time.perf_counter() - begin
-        (self.out / "logs" / f"{section}.txt").write_text(done.stdout)
+        (self.out / "logs" / f"{section.replace(' ', '-')}.txt").write_text(done.stdout)
         print(f"{section}: exit {done.returncode}, {seconds:.0f} s", flush=True)
         if done.returncode:
             self.failed.append(section)
@@ -63,7 +65,8 @@ def last_json(printed: str) -> Any:
 
 def counts(printed: str) -> dict[str, int]:
     """pytest's closing line as numbers."""
-    found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|skipped|error)", printed)}
+    (*_, closing) = re.findall(r"^=* ?(.*\d+ passed.*) in [\d.]+s", printed, re.MULTILINE) or [""]
+    found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|skipped)", closing)}
     if not found.get("passed"):
         raise ValueError("no test passed")
     return found
@@ -78,24 +81,37 @@ def checked(printed: str) -> dict[str, Any]:
 
 
 def compared(code: str) -> list[str]:
-    """A command that prints a Comparison's summary."""
-    return [sys.executable, "-c", f"import json\n{code}\nprint(json.dumps(made.summary(), indent=1))"]
+    """A command that prints, as JSON, what ``code`` leaves in ``made``."""
+    return [sys.executable, "-c", f"import json\n{code}\nprint(json.dumps(made, indent=1))"]
 
 
 COMPARE_SHAPE = """
-from tests.gpu.comparison import compare
+from tests.gpu.comparison import SHORT_PROMPTS, compare
 from tests.gpu.random_models import checkpoint
 from toolkit.devices.gpu import GpuDevice
-made = compare(checkpoint({shape!r}), {prompts}, GpuDevice(), tokens=4, orders=())
+made = compare(checkpoint({shape!r}), SHORT_PROMPTS[{shape!r}], GpuDevice(), tokens=4, orders=()).summary()
 """
-COMPARE_MODEL = """
-from tests.gpu.comparison import ORDERS, compare
-from toolkit import bundled
-from toolkit.api import open_checkpoint, token_ids
-from toolkit.devices.gpu import GpuDevice
-checkpoint = open_checkpoint({model!r})
-prompts = token_ids(checkpoint, bundled.PROMPTS.read_text(encoding="utf-8").splitlines())
-made = compare(checkpoint, prompts, GpuDevice(), orders={orders})
+NEAR_TIE = """
+from toolkit import study
+from toolkit.investigations import specs
+from toolkit.investigations.near_tie import NearTie
+parameters = specs.read("near-tie").parameters | {{"model": {model!r}, "device_b": "gpu", "repeats": 5}}
+investigation = NearTie(parameters)
+verdict = investigation.run()
+found = investigation.results()
+battery = found.pop("battery")
+equal = sum(row["tokens"]["reference"] == row["tokens"]["backend"] for row in battery)
+made = {{
+    "verdict": study.plain(verdict),
+    "weights": investigation.checkpoint.weights_hash,
+    "prompts": len(battery),
+    "prompts with equal tokens": equal,
+    "providers": investigation.providers()["backend"],
+    "refused ops": sum(investigation.sides["backend"].engine.device.statistics.refusals.values()),
+    **found,
+}}
+if verdict.verdict not in ("identical", "near-tie"):
+    raise SystemExit(str(verdict))
 """
 
 
@@ -116,23 +132,20 @@ def main() -> int:
         [*pytest, "tests/ops/test_cases.py", "-m", "gpu", "--op-report", str(table)],
         lambda printed: {"table": json.loads(table.read_text()), **counts(printed)},
     )
-    record.run("gpu tests", [*pytest, "tests/gpu/test_device.py"], counts)
+    record.run(
+        "gpu tests", [*pytest, "tests/gpu/test_device.py", "tests/ops/test_providers.py", "-m", "not rocm"], counts
+    )
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer:
         for tool in ("memcheck", "racecheck"):
-            cases = [*pytest, "tests/ops/test_cases.py", "-m", "gpu", "-k", ORDERED]
+            cases = [*pytest, "tests/ops/test_cases.py", "-m", "gpu", "-k", CHECKED]
             record.run(
                 tool, [sanitizer, "--tool", tool, "--error-exitcode", "9", *cases], checked, TOOLKIT_TEST_BANDS="0"
             )
-    from toolkit import bundled
-
-    for name in bundled.NAMES:
-        record.run(f"model {name}", compared(COMPARE_MODEL.format(model=name, orders="ORDERS")), last_json)
-    for model in options.model:
-        name = Path(model).stem
-        record.run(f"model {name}", compared(COMPARE_MODEL.format(model=model, orders=())), last_json)
-    for shape, prompts in SHAPES.items():
-        record.run(f"shape {shape}", compared(COMPARE_SHAPE.format(shape=shape, prompts=prompts)), last_json)
+    for model in (*bundled.NAMES, *options.model):
+        record.run(f"near-tie {Path(model).stem}", compared(NEAR_TIE.format(model=model)), last_json)
+    for shape in SHAPES:
+        record.run(f"shape {shape}", compared(COMPARE_SHAPE.format(shape=shape)), last_json)
         record.run(f"speed {shape}", [sys.executable, "-m", "tests.gpu.decode_speed", "--shape", shape], last_json)
     (record.out / "record.json").write_text(json.dumps(record.found, indent=1, sort_keys=True) + "\n")
     print(f"{len(record.found)} sections, failed: {', '.join(record.failed) or 'none'}")
