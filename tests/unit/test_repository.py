@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import toolkit
-from toolkit.devices import kernels
+from toolkit.devices import kernels, ordered
 from toolkit.ops import REGISTRY
 from toolkit.ops.cases import Draw
 
@@ -179,8 +179,8 @@ def test_the_portable_header_is_where_they_are() -> None:
     assert {"ON_HIP", "ON_CUDA", "ON_HOST", "threadIdx", "__shared__", "__launch_bounds__", "__syncthreads"} <= matches
 
 
-def test_every_kernel_file_belongs_to_an_op() -> None:
-    assert {op.kernel for op in REGISTRY.values()} == set(kernels.names())
+def test_every_kernel_file_belongs_to_an_op_or_to_the_ordered_sums() -> None:
+    assert {op.kernel for op in REGISTRY.values()} | {ordered.FILE} == set(kernels.names())
 
 
 # ------------------------------------------------------------------------------------------------------------ ops
@@ -224,3 +224,12 @@ def test_every_public_name_has_a_docstring() -> None:
 @pytest.mark.parametrize("name", toolkit.__all__)
 def test_every_name_of_the_public_interface_exists_and_is_documented(name: str) -> None:
     assert getattr(toolkit, name).__doc__
+
+
+# ------------------------------------------------------------------------------------------------------ documents
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_documents_link_to_files_that_exist(name: str) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / name).read_text(encoding="utf-8"))
+    assert [link for link in links if not (ROOT / link).exists()] == []

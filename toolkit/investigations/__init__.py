@@ -1,0 +1,1 @@
+"""Investigations: devices run, study fed, records written. What notebooks and the command line call."""
