@@ -35,10 +35,12 @@ def test_the_command_shows_what_a_kernel_takes(tmp_path: Path, capsys: pytest.Ca
     out = tmp_path / "targets.json"
     assert main(["kernels", "--target", "gfx1100", "--file", "norm.hip", "--jobs", "1", "--json", str(out)]) == 0
     printed = capsys.readouterr().out
-    (compilation,) = json.loads(out.read_text())["compilations"]
-    assert "rms_norm_bf16" in {kernel["kernel"] for kernel in compilation["kernels"]}
-    for kernel in compilation["kernels"]:
-        assert kernel["kernel"] in printed
+    written = json.loads(out.read_text())
+    rows = [dict(zip(written["columns"], row, strict=True)) for row in written["rows"]]
+    assert {"rms_norm_bf16", "add_rms_norm_f32"} <= {row["kernel"] for row in rows}
+    assert all(row["target"] == "gfx1100" and row["file"] == "norm.hip" and row["vgprs"] > 0 for row in rows)
+    for row in rows:
+        assert row["kernel"] in printed
     assert "1 of 1 compilations succeeded" in printed
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import astuple, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolkit.devices.compile_options import AMD_TARGETS
+
+if TYPE_CHECKING:
+    from toolkit.devices.targets import Compilation
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -66,12 +71,24 @@ def run(options: argparse.Namespace) -> int:
         f"compilations succeeded ({len(files)} files, {len(targets)} targets, {len(rows)} kernels)"
     )
     if options.json:
-        table = {
-            "compiler": f"hipRTC {compiler_version()}",
-            "kernels": kernels.sources_hash(),
-            "compilations": [asdict(c) for c in compiled],
-        }
-        write_whole(options.json, json.dumps(table, indent=1, sort_keys=True) + "\n")
+        write_whole(options.json, table(compiled, compiler_version()))
     if problems:
         raise CheckFailed("\n".join(problems))
     return 0
+
+
+def table(compiled: Sequence[Compilation], compiler: str) -> str:
+    """What was compiled, as JSON with one kernel of one target a line."""
+    from toolkit.devices import kernels
+    from toolkit.devices.compile_options import hiprtc_options
+    from toolkit.devices.targets import KernelUse
+
+    columns = [field.name for field in fields(KernelUse)]
+    rows = [json.dumps([c.target, c.file, *astuple(use)]) for c in compiled for use in c.kernels]
+    head = {
+        "compiler": f"hipRTC {compiler}",
+        "options": list(hiprtc_options()),
+        "kernels": kernels.sources_hash(),
+        "columns": ["target", "file", *columns],
+    }
+    return json.dumps(head, indent=1)[:-2] + ',\n "rows": [\n  ' + ",\n  ".join(rows) + "\n ]\n}\n"
