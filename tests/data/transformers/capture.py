@@ -12,6 +12,7 @@ softmax in float32 wherever its code says so; ``patched`` replaces those by floa
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def main(folder: str, prompts_file: str, out: str) -> None:
     torch.set_num_threads(1)
     softmax = torch.nn.functional.softmax
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    prompts = open(prompts_file, encoding="utf-8").read().splitlines()
+    prompts = Path(prompts_file).read_text(encoding="utf-8").splitlines()
     single = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
     forced = []
