@@ -54,6 +54,10 @@ def test_only_prompts_that_diverge_are_listed() -> None:
     assert found == [Divergence(1, 0, 3, 7), Divergence(2, 1, 5, None)]
 
 
+def test_a_side_that_generated_nothing_diverges_at_once() -> None:
+    assert first_divergences([[], [1]], [[5], []]) == [Divergence(0, 0, None, 5), Divergence(1, 0, 1, None)]
+
+
 @pytest.mark.parametrize(
     ("reference", "backend", "message"),
     [

@@ -43,6 +43,18 @@ def test_less_noise_than_the_floor_is_healthy() -> None:
     assert judged(0.0, 0.001).state == "healthy"
 
 
+def test_the_limits_are_those_that_are_documented() -> None:
+    assert (LEVEL_HEALTHY, LEVEL_DEFECT, ROW_HEALTHY, ROW_DEFECT, ADDED_FACTOR) == (1.5, 2.0, 4.0, 6.0, 1.25)
+
+
+def test_a_limit_itself_is_inside() -> None:
+    # Powers of two, so that the ratio is exact.
+    unit = 2.0**-7
+    floor = noise_floor({"x": drift(unit), "y": drift(unit)})
+    assert judge_health(drift(LEVEL_HEALTHY * unit), floor).state == "healthy"
+    assert judge_health(drift(LEVEL_DEFECT * unit), floor).state == "unclear"
+
+
 @pytest.mark.parametrize(
     ("ratio", "state"),
     [
@@ -194,7 +206,7 @@ def test_limits_widen_where_the_variations_exceed_each_other() -> None:
 
 
 def test_row_limits_widen_too() -> None:
-    rows = 400
+    rows = 40_000  # so many that one row hardly moves the level
     values = np.full((rows, 1), 1.01)
     truth = {(0, 0, "a"): np.ones((rows, 1))}
 
@@ -206,7 +218,10 @@ def test_row_limits_widen_too() -> None:
     found = judge_health(one(0.08 * 5), noise_floor({"x": one(0.08), "y": one(0.01)}))
     assert found.places[0].row_widened == pytest.approx(0.08 / 0.01 / ROW_HEALTHY, rel=1e-3)
     assert found.places[0].row_ratio == pytest.approx(5)
-    assert found.places[0].row_ratio < ROW_HEALTHY * found.places[0].row_widened
+    assert found.state == "healthy"
+    floor = noise_floor({"x": one(0.08), "y": one(0.01)})
+    assert judge_health(one(0.08 * 9), floor).state == "unclear"
+    assert judge_health(one(0.08 * 13), floor).state == "defect"
 
 
 def test_other_rows_are_refused() -> None:
