@@ -19,10 +19,11 @@ DEVICE void load_share(const T* matrix, int first, int rows, int start, int dept
     const int row = share / (MATRIX_DEPTH / 8) * 8;
     const int k = share % (MATRIX_DEPTH / 8) * 8;
     tile += k * MATRIX_TILE + row;
-    if (whole && start + k + 8 <= depth && first + row + 8 <= rows) {
+    if (whole) {
         const T* from = matrix + (i64)(first + row) * depth + start + k;
+        const int inside = start + k < depth ? rows - first - row : 0;
         float8 block[8];
-        UNROLL for (int i = 0; i < 8; ++i) { block[i] = load8(from + (i64)i * depth); }
+        UNROLL for (int i = 0; i < 8; ++i) { block[i] = i < inside ? load8(from + (i64)i * depth) : splat(outside); }
         transpose(block);
         UNROLL for (int i = 0; i < 8; ++i) { store8(tile + i * MATRIX_TILE, block[i]); }
     } else {

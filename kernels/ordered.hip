@@ -91,8 +91,7 @@ DEVICE void product_in_runs(const float* x, const T* weight, float* out, int row
 
 constexpr int PAIRWISE_ROWS = 32; // of a block; a thread has eight columns of one row
 constexpr int PAIRWISE_THREADS = PAIRWISE_ROWS * MATRIX_TILE / 8;
-constexpr int PAIRWISE_LEAF = 16;
-constexpr int PAIRWISE_LEVELS = 13; // 2^13 leaves: more than 100,000 terms
+constexpr int PAIRWISE_LEVELS = 12; // of tiles: more than 100,000 terms
 
 // The sum of COUNT products by pairs, then pairs of pairs, ... COUNT is a power of two.
 template <int COUNT> struct Pairwise {
@@ -107,7 +106,7 @@ template <> struct Pairwise<1> {
 };
 
 // Neighbouring terms, then neighbouring sums, until one is left; an odd one out is carried up unchanged. The sums of
-// the leaves wait, one per level of the tree, until their neighbour is there: a binary counter.
+// the tiles wait, one per level of the tree, until their neighbour is there: a binary counter.
 template <class T>
 DEVICE void product_by_pairs(const float* x, const T* weight, float* out, int rows, int columns, int depth) {
     constexpr int N = PAIRWISE_THREADS;
@@ -115,30 +114,27 @@ DEVICE void product_by_pairs(const float* x, const T* weight, float* out, int ro
     SHARED(float, b, MATRIX_TILE_SIZE);
     const Operands<T, PAIRWISE_ROWS> of(x, weight, rows, columns, depth);
     PerThread<float8, N> waiting[PAIRWISE_LEVELS];
-    for (int start = 0; start < depth; start += MATRIX_DEPTH) {
+    const u32 tiles = (u32)(depth + MATRIX_DEPTH - 1) / MATRIX_DEPTH;
+    for (u32 tile = 0; tile < tiles; ++tile) {
         BARRIER();
-        THREADS_BELOW(N, MATRIX_THREADS) { of.load(start, a, b, thread); }
+        THREADS_BELOW(N, MATRIX_THREADS) { of.load((int)tile * MATRIX_DEPTH, a, b, thread); }
         BARRIER();
+        const u32 waits_at = ~tile & (tile + 1); // where a counter at `tile` carries to
         THREADS(N) {
             const int row = thread / 8, column = thread % 8 * 8;
             if (of.first_row + row < rows) {
-                UNROLL_BY(1) for (int k = 0; k < MATRIX_DEPTH; k += PAIRWISE_LEAF) {
-                    float8 sum = Pairwise<PAIRWISE_LEAF>::sum(a + k * MATRIX_TILE + row, b + k * MATRIX_TILE + column);
-                    const u32 leaf = (u32)(start + k) / PAIRWISE_LEAF;
-                    const u32 waits_at = ~leaf & (leaf + 1); // where a counter at `leaf` carries to
-                    UNROLL for (int level = 0; level < PAIRWISE_LEVELS; ++level) {
-                        if (waits_at > 1u << level) sum = waiting[level][thread] + sum;
-                        if (waits_at == 1u << level) waiting[level][thread] = sum;
-                    }
+                float8 sum = Pairwise<MATRIX_DEPTH>::sum(a + row, b + column);
+                UNROLL for (int level = 0; level < PAIRWISE_LEVELS; ++level) {
+                    if (waits_at > 1u << level) sum = waiting[level][thread] + sum;
+                    if (waits_at == 1u << level) waiting[level][thread] = sum;
                 }
             }
         }
     }
-    const u32 leaves = (u32)((depth + MATRIX_DEPTH - 1) / MATRIX_DEPTH) * (MATRIX_DEPTH / PAIRWISE_LEAF);
     THREADS(N) {
         float8 sum = nothing();
         UNROLL for (int level = 0; level < PAIRWISE_LEVELS; ++level) {
-            if (leaves >> level & 1) sum = waiting[level][thread] + sum;
+            if (tiles >> level & 1) sum = waiting[level][thread] + sum;
         }
         of.store(sum, thread / 8, thread % 8 * 8, out);
     }
