@@ -80,9 +80,11 @@ def widen(x: Array) -> Array:
 
 def _holds_denormals(bits: Array, magnitude: int, largest: int) -> bool:
     """Whether any number of these bits is denormal: its magnitude is from 1 to ``largest`` as an integer."""
-    # Zero minus one wraps round to the largest integer, so that one comparison tells.
+    # Zero minus one wraps round to the largest integer, so that the smallest tells.
     kind = bits.dtype.type
-    return bool(((bits & kind(magnitude)) - kind(1) < kind(largest)).any())
+    magnitudes = np.atleast_1d(bits) & kind(magnitude)
+    np.subtract(magnitudes, kind(1), out=magnitudes)
+    return bool(magnitudes.min(initial=kind(magnitude)) < largest)
 
 
 def to_float32(value: Array) -> Array:
@@ -217,9 +219,9 @@ def _may_underflow(terms: Array) -> bool:
 
 def _flush(value: Array) -> Array:
     """``value`` with numbers below the smallest normal float32 replaced by zero of the same sign."""
-    small = np.abs(value) < SMALLEST_NORMAL
-    if not small.any():
+    if value.dtype == FLOAT32 and not _holds_denormals(value.view(np.uint32), 0x7FFFFFFF, 0x7FFFFF):
         return value
+    small = np.abs(value) < SMALLEST_NORMAL
     return np.where(small, np.copysign(np.zeros((), value.dtype), value), value)
 
 

@@ -209,9 +209,9 @@ def paged_attention(
         if softcap is not None:
             limit = to_float32(np.asarray(softcap, np.float64))
             scores = to_float32(limit * np.tanh(scores / limit))
-        scores = np.where(batch.seen, scores, -np.inf)
-        weights = to_float32(np.exp(scores - scores.max(axis=-1, keepdims=True)))
-        weights = np.where(batch.seen, weights, 0.0)
+        np.copyto(scores, -np.inf, where=~batch.seen)
+        scores -= scores.max(axis=-1, keepdims=True)
+        weights = to_float32(np.exp(scores, out=scores))
         sums = total(weights)[..., None]
         if narrow_probabilities:
             weights, sums = widen(narrow(weights / sums, q.dtype)), np.ones(())
