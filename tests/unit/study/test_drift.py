@@ -9,6 +9,7 @@ import pytest
 from tests.unit.study.network import LAYERS, Network, Run, prompts
 from toolkit.errors import ToolkitError
 from toolkit.study import Drift, by_part, drift_of, random_walk
+from toolkit.study.drift import Rows
 
 
 def two_places() -> tuple[dict[tuple[int, int, str], np.ndarray], dict[tuple[int, int, str], np.ndarray]]:
@@ -44,7 +45,9 @@ def test_rows_are_found_by_part_and_number() -> None:
     rows = drift_of(*two_places()).at(0, "residual").rows
     assert rows.find(1, 0) == 2
     assert rows.find(1, 1) is None
-    assert rows.same_as(rows)
+    assert rows.same_as(Rows(rows.part.copy(), rows.number.copy()))
+    assert not rows.same_as(Rows(rows.part + 1, rows.number))
+    assert not rows.same_as(Rows(rows.part, rows.number + 1))
 
 
 def test_every_row_counts_alike_whatever_its_norm() -> None:

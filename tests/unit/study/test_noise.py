@@ -142,6 +142,16 @@ def test_independent_variations_count_fully_and_copies_once() -> None:
     assert pair_noise(np.repeat(errors[:1], 6, axis=0), zero, fine).independent == pytest.approx(1)
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_how_many_are_independent_does_not_depend_on_the_scale_of_logits(scale: float) -> None:
+    errors = np.random.default_rng(4).normal(size=(4, 300))
+    plain = pair_noise(errors, np.zeros(300), np.full(300, 1e-9))
+    scaled = pair_noise(errors * scale, np.zeros(300), np.full(300, 1e-9 * scale))
+    assert scaled.independent == pytest.approx(plain.independent)
+    below_resolution = pair_noise(errors[:1, :1] * 1e-3, np.zeros(1), np.ones(1))
+    assert below_resolution.independent == pytest.approx(1)
+
+
 def test_a_variation_that_hardly_moves_hardly_counts() -> None:
     errors = np.random.default_rng(2).normal(size=(3, 20_000))
     errors[2] *= 1e-3

@@ -191,6 +191,7 @@ def test_a_near_tie_needs_a_measured_perturbation(independent: float, expected: 
 
 def test_no_independent_variation_leaves_everything_to_chance() -> None:
     assert pair(20.0, 20.0, 0.0, independent=0.0).chance == 1.0
+    assert pair(20.0, 20.0, 0.0, independent=1.5, steps=1).chance == pytest.approx(student_tail(20.0, 1.5))
 
 
 @pytest.mark.parametrize("numbers", [(math.nan, 1, 1), (1, math.nan, 1), (1, 1, math.nan), (math.inf, 1, 1)])
