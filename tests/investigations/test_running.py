@@ -52,6 +52,7 @@ def test_a_finished_run_leaves_everything(made: Path) -> None:
     text = (made / "record.json").read_text()
     assert str(made) not in text
     assert execution.why_unfinished(made / "notebook.ipynb") == ""
+    assert str(NOTEBOOK.parent) not in (made / "notebook.ipynb").read_text()
 
 
 def test_verify_says_same(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

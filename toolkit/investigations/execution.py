@@ -15,6 +15,7 @@ from typing import Any
 import nbformat
 
 from toolkit.errors import CheckFailed, ToolkitError
+from toolkit.files import write_whole
 
 MARK = "investigation complete"
 PARAMETERS_TAG = "parameters"
@@ -53,6 +54,8 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
         )
     except Exception as error:
         failure = error
+    if output.is_file():
+        _forget_folder(notebook, output)
     unfinished = why_unfinished(output)
     if failure is not None or unfinished:
         said = _last_line(failure) if failure is not None else unfinished
@@ -74,6 +77,13 @@ def why_unfinished(executed: Path) -> str:
             return f"code cell {number} of {len(counts)} failed"
     text = "".join(out.get("text", "") for out in cells[-1].outputs if out.output_type == "stream") if cells else ""
     return "" if MARK in text else "its last cell did not report completion"
+
+
+def _forget_folder(notebook: Path, executed: Path) -> None:
+    """Leave the name of the source in papermill's notes, not the place where it lies on this machine."""
+    made = _read(executed)
+    made.metadata.papermill.input_path = notebook.name
+    write_whole(executed, nbformat.writes(made) + "\n")  # type: ignore[no-untyped-call]
 
 
 def _read(path: Path) -> Any:
