@@ -16,6 +16,7 @@ import nbformat
 
 from toolkit.errors import CheckFailed, ToolkitError
 from toolkit.files import write_whole
+from toolkit.files import write_whole
 
 MARK = "investigation complete"
 PARAMETERS_TAG = "parameters"
@@ -56,10 +57,20 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
         failure = error
     if output.is_file():
         _forget_folder(notebook, output)
+    if output.is_file():
+        _forget_places(output)
     unfinished = why_unfinished(output)
     if failure is not None or unfinished:
         said = _last_line(failure) if failure is not None else unfinished
         raise CheckFailed(f"the notebook did not finish: {said}; what it did is in {output}, and no record was made")
+
+
+def _forget_places(executed: Path) -> None:
+    """Take out of papermill's metadata where the files were: a record names no path of a machine."""
+    notebook = _read(executed)
+    for key in ("input_path", "output_path", "environment_variables"):
+        notebook.metadata.get("papermill", {}).pop(key, None)
+    write_whole(executed, nbformat.writes(notebook))  # type: ignore[no-untyped-call]
 
 
 def why_unfinished(executed: Path) -> str:
