@@ -44,7 +44,9 @@ def _plain(value: Any, number: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return number(value) if math.isfinite(value) else str(value)
+        kept = number(value) if math.isfinite(value) else value
+        # Rounding up may leave the range of float64.
+        return kept if math.isfinite(kept) else str(kept)
     if isinstance(value, list | tuple):
         return [_plain(item, number) for item in value]
     if isinstance(value, dict):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolkit.records import digest, rounded, unrounded
@@ -31,14 +31,11 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
         (-2 / 3, "-0.6667"),
         (9.9999e-5, "0.0001"),
         (5e-324, "5e-324"),
-        (1.7976931348623157e308, "Infinity"),
+        (1.7e308, "1.7e+308"),
+        (1.7976931348623157e308, '"inf"'),
     ],
 )
 def test_four_significant_digits(value: float, expected: str) -> None:
-    if expected == "Infinity":
-        # Rounding the largest of all numbers up leaves the range of float64.
-        assert rounded(value) == math.inf or rounded(value) == pytest.approx(1.798e308)
-        return
     assert dumps(rounded(value)) == expected
 
 
@@ -74,7 +71,7 @@ def test_few_numbers_lie_within_their_noise_of_a_boundary() -> None:
 @given(NUMBERS)
 def test_rounding_is_near_and_stays(x: float) -> None:
     once = rounded(x)
-    if not isinstance(once, str) and math.isfinite(once):
+    if not isinstance(once, str):
         assert rounded(once) == once
         if abs(x) > 1e-300:
             assert once == pytest.approx(x, rel=0.51 * 10.0 ** (1 - SIGNIFICANT_DIGITS))
@@ -120,6 +117,7 @@ def test_a_digest_is_the_sha256_of_the_canonical_text() -> None:
 
 
 @given(PLAIN)
+@example(1.7976931348623157e308)
 def test_a_digest_survives_writing_and_reading(value: Any) -> None:
     kept = rounded(value)
     assert digest(json.loads(json.dumps(kept, indent=1))) == digest(kept)
