@@ -16,7 +16,6 @@ import nbformat
 
 from toolkit.errors import CheckFailed, ToolkitError
 from toolkit.files import write_whole
-from toolkit.files import write_whole
 
 MARK = "investigation complete"
 PARAMETERS_TAG = "parameters"
@@ -56,8 +55,6 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
     except Exception as error:
         failure = error
     if output.is_file():
-        _forget_folder(notebook, output)
-    if output.is_file():
         _forget_places(output)
     unfinished = why_unfinished(output)
     if failure is not None or unfinished:
@@ -70,7 +67,7 @@ def _forget_places(executed: Path) -> None:
     notebook = _read(executed)
     for key in ("input_path", "output_path", "environment_variables"):
         notebook.metadata.get("papermill", {}).pop(key, None)
-    write_whole(executed, nbformat.writes(notebook))  # type: ignore[no-untyped-call]
+    write_whole(executed, nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
 
 
 def why_unfinished(executed: Path) -> str:
@@ -88,13 +85,6 @@ def why_unfinished(executed: Path) -> str:
             return f"code cell {number} of {len(counts)} failed"
     text = "".join(out.get("text", "") for out in cells[-1].outputs if out.output_type == "stream") if cells else ""
     return "" if MARK in text else "its last cell did not report completion"
-
-
-def _forget_folder(notebook: Path, executed: Path) -> None:
-    """Leave the name of the source in papermill's notes, not the place where it lies on this machine."""
-    made = _read(executed)
-    made.metadata.papermill.input_path = notebook.name
-    write_whole(executed, nbformat.writes(made) + "\n")  # type: ignore[no-untyped-call]
 
 
 def _read(path: Path) -> Any:
