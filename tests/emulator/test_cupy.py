@@ -29,6 +29,8 @@ def rocm_python() -> str:
     try:
         distribution("cupy-rocm-7-0")
     except PackageNotFoundError:
+        if os.environ.get("CI"):
+            raise
         pytest.skip("no cupy-rocm-7-0 in this Python; NEARTIE_ROCM_PYTHON can name another")
     return sys.executable
 
