@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -233,3 +234,17 @@ def test_every_name_of_the_public_interface_exists_and_is_documented(name: str) 
 def test_documents_link_to_files_that_exist(name: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / name).read_text(encoding="utf-8"))
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_results_in_the_readme_are_those_of_the_records() -> None:
+    rows = re.findall(
+        r"^\| (\S+) \| (\S+) \| (\d+) \| (\d+) \| ([\d.]+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    said = {model: (verdict, int(steps), int(parted), float(ratio)) for model, verdict, steps, parted, ratio in rows}
+    found = {}
+    for path in sorted((ROOT / "specs" / "near-tie" / "records").glob("*/record.json")):
+        verdict = json.loads(path.read_text(encoding="utf-8"))["digested"]["verdict"]
+        numbers = verdict["numbers"]
+        ratio = round(numbers["largest_gap_ratio"], 1)
+        found[path.parent.name] = (verdict["verdict"], numbers["steps"], numbers["divergences"], ratio)
+    assert said == found
