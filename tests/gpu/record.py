@@ -54,7 +54,23 @@ class Recorder:
             self.found[section] = read(done.stdout)
         except (ValueError, AttributeError, OSError) as error:
             self.failed.append(section)
-            self.found[section] = f"unreadable: {error}"
+            self.found[section] = {"unreadable": str(error)}
+
+
+def dumps(found: dict[str, Any]) -> str:
+    """The record as JSON: a row of a table on one line, everything else on one line a name."""
+
+    def rows(value: list[Any]) -> str:
+        return "[\n   " + ",\n   ".join(json.dumps(row, sort_keys=True) for row in value) + "\n  ]"
+
+    def one(value: Any) -> str:
+        is_table = isinstance(value, list) and len(value) > 1 and isinstance(value[0], dict)
+        return rows(value) if is_table else json.dumps(value, sort_keys=True)
+
+    def section(value: dict[str, Any]) -> str:
+        return "{\n  " + ",\n  ".join(f"{json.dumps(name)}: {one(value[name])}" for name in sorted(value)) + "\n }"
+
+    return "{\n " + ",\n ".join(f"{json.dumps(name)}: {section(found[name])}" for name in sorted(found)) + "\n}\n"
 
 
 def last_json(printed: str) -> Any:
@@ -146,7 +162,7 @@ def main() -> int:
     for shape in SHAPES:
         record.run(f"shape {shape}", compared(COMPARE_SHAPE.format(shape=shape)), last_json)
         record.run(f"speed {shape}", [sys.executable, "-m", "tests.gpu.decode_speed", "--shape", shape], last_json)
-    (record.out / "record.json").write_text(json.dumps(record.found, indent=1, sort_keys=True) + "\n")
+    (record.out / "record.json").write_text(dumps(record.found), encoding="utf-8")
     print(f"{len(record.found)} sections, failed: {', '.join(record.failed) or 'none'}")
     return 1 if record.failed else 0
 
