@@ -31,7 +31,7 @@ class Recording:
         self.kept.extend(kept)
 
     def replay(self) -> None:
-        """Make every launch again, in order. Counted as the first run was."""
+        """Make every launch again, in order, on the stream of the first run. Counted as the first run was."""
         for call in self.calls:
             call()
         self.statistics.selections.update(self.selections)
