@@ -337,8 +337,13 @@
             };
             emulator = check {
               name = "emulator";
+              extraPackages = [ cupy-rocm ];
               environment = rocmEnvironment;
-              script = runPytest "-m 'rocm and not slow' -k gfx1200";
+              script = ''
+                NEARTIE_ROCM_PYTHON=$(command -v python)
+                export NEARTIE_ROCM_PYTHON
+              ''
+              + runPytest "-m 'rocm and not slow' -k gfx1200";
             };
           };
         }

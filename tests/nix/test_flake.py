@@ -243,6 +243,7 @@ def test_there_is_a_check_for_everything_that_needs_no_gpu() -> None:
     assert "toolkit kernels" in checks["kernels"]["script"]
     assert "--target" not in checks["kernels"]["script"]
     assert "-k gfx1200" in checks["emulator"]["script"]
+    assert any("cupy-rocm-7-0" in packages for packages in checks["emulator"]["python"])
     for name in ("kernels", "emulator"):
         assert checks[name]["env"]["NEARTIE_HIPRTC"].endswith("-hiprtc/lib"), name
 
