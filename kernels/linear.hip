@@ -1,4 +1,5 @@
-// y = x W^T with float32 accumulation, rounded once; see toolkit/ops/linear.py.
+// y = x W^T with float32 accumulation, rounded once; see toolkit/ops/linear.py. Blocks that share columns of the weight
+// follow each other (rows are the grid's first axis), so that it comes from memory once.
 #include "portable.h"
 #include "matrix.h"
 
@@ -25,9 +26,9 @@ constexpr int VECTOR_THREADS = VECTOR_COLUMNS * WAVE;
 template <class T, int ROWS>
 DEVICE void matrix_vector(const T* x, const T* weight, T* out, float* out32, int rows, int columns, int depth) {
     constexpr int STEP = WAVE * 8;
-    const int first = BLOCK_Y * ROWS;
+    const int first = BLOCK_X * ROWS;
     WAVES(VECTOR_THREADS) {
-        const int column = BLOCK_X * VECTOR_COLUMNS + wave;
+        const int column = BLOCK_Y * VECTOR_COLUMNS + wave;
         if (column < columns) {
             const T* w = weight + (i64)column * depth;
             const T* a[ROWS]; // rows past the last repeat it; they are not stored
@@ -70,7 +71,7 @@ template <class T>
 DEVICE void matrix_matrix(const T* x, const T* weight, T* out, float* out32, int rows, int columns, int depth) {
     SHARED(float, a, MATRIX_TILE_SIZE);
     SHARED(float, b, MATRIX_TILE_SIZE);
-    const int first_row = BLOCK_Y * MATRIX_TILE, first_column = BLOCK_X * MATRIX_TILE;
+    const int first_row = BLOCK_X * MATRIX_TILE, first_column = BLOCK_Y * MATRIX_TILE;
     const bool whole = loads_by_eight(x, depth) && loads_by_eight(weight, depth);
     PerThread<float8, MATRIX_THREADS> total[8];
     THREADS(MATRIX_THREADS) {
@@ -144,7 +145,7 @@ ENTRY(matrix_unit_bf16, UNIT_THREADS, const bf16* x, const bf16* weight, bf16* o
       int depth) {
     SHARED(bf16, a, UNIT_BLOCK * UNIT_STRIDE);
     SHARED(bf16, b, UNIT_BLOCK * UNIT_STRIDE);
-    const int first_row = BLOCK_Y * UNIT_BLOCK, first_column = BLOCK_X * UNIT_BLOCK;
+    const int first_row = BLOCK_X * UNIT_BLOCK, first_column = BLOCK_Y * UNIT_BLOCK;
     PerThread<UnitSums, UNIT_THREADS> total[2][2];
     THREADS(UNIT_THREADS) {
         UNROLL for (int tile = 0; tile < 4; ++tile) {

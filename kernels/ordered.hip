@@ -16,7 +16,7 @@ template <class T, int ROWS> struct Operands {
 
     MEMBER Operands(const float* x, const T* weight, int rows, int columns, int depth)
         : x(x + (i64)BLOCK_Z * rows * depth), weight(weight + (i64)BLOCK_Z * columns * depth), rows(rows),
-          columns(columns), depth(depth), first_row(BLOCK_Y * ROWS), first_column(BLOCK_X * MATRIX_TILE),
+          columns(columns), depth(depth), first_row(BLOCK_X * ROWS), first_column(BLOCK_Y * MATRIX_TILE),
           whole(loads_by_eight(x, depth) && loads_by_eight(weight, depth)) {}
 
     // Thread's share, of 64 threads, of the tiles from term `start` on.

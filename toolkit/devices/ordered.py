@@ -62,7 +62,7 @@ def product(x: Array, weight: Array, order: str) -> Array:
         sizes += [ctypes.c_int(run), ctypes.c_int(order == "reversed")]
     arguments = [*(ctypes.c_void_p(array.ctypes.data) for array in (x, weight, out)), *sizes]
     pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
-    grid = (ctypes.c_uint * 3)(-(-columns // TILE), -(-rows // rows_of_block), stack)
+    grid = (ctypes.c_uint * 3)(-(-rows // rows_of_block), -(-columns // TILE), stack)
     _module().entry(f"{entry}_{_STORAGE[weight.dtype]}")(grid, pointers)
     return out
 

@@ -68,7 +68,7 @@ def _skinny(x: Array, weight: Array, **_: Any) -> bool:
 def _(out: Array, x: Array, weight: Array, float32_out: bool) -> Launch:
     rows, columns = _rows(x), weight.shape[0]
     rows_of_wave = 1 if rows == 1 else 4
-    grid = (-(-columns // VECTOR_COLUMNS), -(-rows // rows_of_wave))
+    grid = (-(-rows // rows_of_wave), -(-columns // VECTOR_COLUMNS))
     return Launch(f"matrix_vector_{rows_of_wave}_{suffix(x)}", grid, _arguments(out, x, weight, float32_out))
 
 
@@ -78,13 +78,13 @@ def _units_take(x: Array, weight: Array, **_: Any) -> bool:
 
 @linear.provider("matrix-unit", when=_units_take, matrix_unit=True)
 def _(out: Array, x: Array, weight: Array, float32_out: bool) -> Launch:
-    grid = (-(-weight.shape[0] // MATRIX_TILE), -(-_rows(x) // MATRIX_TILE))
+    grid = (-(-_rows(x) // MATRIX_TILE), -(-weight.shape[0] // MATRIX_TILE))
     return Launch("matrix_unit_bf16", grid, _arguments(out, x, weight, float32_out))
 
 
 @linear.provider("tiled")
 def _(out: Array, x: Array, weight: Array, float32_out: bool) -> Launch:
-    grid = (-(-weight.shape[0] // MATRIX_TILE), -(-_rows(x) // MATRIX_TILE))
+    grid = (-(-_rows(x) // MATRIX_TILE), -(-weight.shape[0] // MATRIX_TILE))
     return Launch(f"matrix_matrix_{suffix(x)}", grid, _arguments(out, x, weight, float32_out))
 
 
