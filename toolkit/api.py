@@ -79,8 +79,7 @@ def load(
         model if isinstance(model, Checkpoint) else open_checkpoint(model, dtype=dtype, weights_dtype=weights_dtype)
     )
     target = device_by_name(device) if isinstance(device, str) else device
-    if faults:
-        checkpoint, target = plant(faults, checkpoint, target)
+    checkpoint, target = plant(faults, checkpoint, target)
     engine = Engine(checkpoint, target, dtype, rounding=rounding, chunk=chunk)
     return Model(Path(checkpoint.path).name, checkpoint, engine)
 

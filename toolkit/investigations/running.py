@@ -16,7 +16,6 @@ from typing import Any
 
 from toolkit import records
 from toolkit.errors import ToolkitError
-from toolkit.files import write_whole
 from toolkit.investigations import execution, specs
 from toolkit.investigations.showing import NearTieNotebook
 from toolkit.records import Difference, Record
@@ -45,10 +44,7 @@ def begin(name: str, namespace: dict[str, Any]) -> NearTieNotebook:
     spec = specs.read(name)
     execution.refuse_foreign_names(namespace, set(spec.parameters))
     parameters = spec.checked({key: namespace[key] for key in spec.parameters if key in namespace})
-    write_whole(
-        Path(parameters["out"]) / "record.json",
-        json.dumps({"schema": records.SCHEMA, "complete": False, "investigation": name}) + "\n",
-    )
+    records.write_incomplete(Path(parameters["out"]), name)
     return INVESTIGATIONS[name](parameters)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from toolkit.api import open_checkpoint
 from toolkit.checkpoints.checkpoint import Checkpoint
 from toolkit.devices import device
 from toolkit.devices.numpy_devices import exact, reference
 from toolkit.engine import Engine
 from toolkit.faults import Fault, fault, plant
-from toolkit.investigations.variations import Variation, variations
+from toolkit.investigations.variations import Variation
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Side:
 
 def side(checkpoint: Checkpoint, name: str, dtype: str, faults: Sequence[Fault] = ()) -> Side:
     """The checkpoint on the device called ``name``, with ``faults`` planted."""
-    planted, target = plant(faults, checkpoint, device(name)) if faults else (checkpoint, device(name))
+    planted, target = plant(faults, checkpoint, device(name))
     return Side(name, Engine(planted, target, dtype), tuple(faults))
 
 
@@ -50,6 +49,3 @@ def exact_engine(checkpoint: Checkpoint, dtype: str) -> Engine:
 def variation_engine(checkpoint: Checkpoint, variation: Variation, dtype: str) -> Engine:
     """The reference with one variation."""
     return Engine(checkpoint, reference(variation.sum_order), dtype, rounding=variation.rounding)
-
-
-__all__ = ["Side", "exact_engine", "open_checkpoint", "parse_faults", "side", "variation_engine", "variations"]

@@ -31,25 +31,13 @@ Stage = Literal[
     "final_norm",
     "logits",
 ]
-STAGES: tuple[Stage, ...] = (
-    "embedding",
-    "post_input_norm",
-    "mixer",
-    "mixer_norm",
-    "post_attention_norm",
-    "mlp",
-    "mlp_norm",
-    "residual",
-    "final_norm",
-    "logits",
-)
-
-# The layer number under which the embedding is tapped; the final norm and the logits follow the last layer.
-EMBEDDING_LAYER = -1
 
 
 class Tap(Protocol):
-    """Receives what a stage of a layer computed. It may read the array, never write it."""
+    """Receives what a stage of a layer computed. It may read the array, never write it.
+
+    The embedding is layer -1; the final norm and the logits follow the last layer.
+    """
 
     def __call__(self, layer: int, stage: Stage, value: Array) -> None: ...
 
@@ -128,9 +116,6 @@ class WeightReader:
     def under(self, prefix: str) -> WeightReader:
         """A reader of the names that begin with ``prefix``."""
         return WeightReader(self.tensors, self.device, self.dtype, self.prefix + prefix)
-
-    def has(self, name: str) -> bool:
-        return self.prefix + name in self.tensors
 
 
 def inverse_frequencies(rope: Rope, head_dim: int) -> np.ndarray[Any, np.dtype[np.float64]]:
