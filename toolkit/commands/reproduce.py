@@ -24,8 +24,8 @@ def run(options: argparse.Namespace) -> int:
 
     given = ([f"model={options.model}"] if options.model else []) + options.parameters
     parameters = parse_parameters(options.spec, given)
-    model = Path(parameters.get("model", specs.read(options.spec).parameters["model"])).name
-    out = options.out or Path(parameters.pop("out", Path("out") / options.spec / model))
+    model = parameters.get("model", specs.read(options.spec).parameters.get("model", ""))
+    out = options.out or Path(parameters.pop("out", Path("out") / options.spec / Path(model).name))
     made = reproduce(options.spec, parameters, out)
     said = made.digested["verdict"]
     print(Badge(said["verdict"], said["rule"], said["reason"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -10,20 +9,20 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
 from toolkit import records
 from toolkit.errors import ToolkitError
 from toolkit.investigations import execution, specs
-from toolkit.investigations.showing import NearTieNotebook
+from toolkit.investigations.investigation import Investigation
 from toolkit.records import Difference, Record
 
-# Parameters that say where files are: they are not part of what was asked.
-PLACES = ("out", "prompts")
-
-INVESTIGATIONS = {"near-tie": NearTieNotebook}
+# By spec: the module and class of its investigation, imported when it is run.
+INVESTIGATIONS = {
+    "near-tie": "toolkit.investigations.showing:NearTieNotebook",
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,16 @@ class Verification:
     provenance: list[Difference]
 
 
-def begin(name: str, namespace: dict[str, Any]) -> NearTieNotebook:
+def investigation(name: str) -> type[Investigation]:
+    """The class of the investigation called ``name``. Raises ToolkitError when there is none."""
+    if name not in INVESTIGATIONS:
+        raise ToolkitError(f"there is no investigation {name!r}; known are {', '.join(INVESTIGATIONS)}")
+    module, _, kind = INVESTIGATIONS[name].partition(":")
+    found: type[Investigation] = getattr(import_module(module), kind)
+    return found
+
+
+def begin(name: str, namespace: dict[str, Any]) -> Any:
     """A notebook's first call: check its parameters, leave an incomplete record, and open model and devices.
 
     ``namespace`` is the notebook's ``globals()``. Raises ToolkitError for a parameter that the notebook does not have,
@@ -44,11 +52,12 @@ def begin(name: str, namespace: dict[str, Any]) -> NearTieNotebook:
     spec = specs.read(name)
     execution.refuse_foreign_names(namespace, set(spec.parameters))
     parameters = spec.checked({key: namespace[key] for key in spec.parameters if key in namespace})
+    kind = investigation(name)
     records.write_incomplete(Path(parameters["out"]), name)
-    return INVESTIGATIONS[name](parameters)
+    return kind(parameters)
 
 
-def finish(investigation: NearTieNotebook) -> Record:
+def finish(investigation: Investigation) -> Record:
     """A notebook's last call: write record.json, run.json and the figures, and report completion."""
     out = Path(investigation.parameters["out"])
     made = records.record(_digested(investigation), _provenance(investigation))
@@ -89,52 +98,42 @@ def verify(path: str | Path) -> Verification:
     """
     old = records.read(path)
     asked = old.digested
+    kind = investigation(asked["investigation"])
+    place = Path(path) if Path(path).is_dir() else Path(path).parent
     with tempfile.TemporaryDirectory(prefix="toolkit-verify-") as folder:
-        prompts = Path(folder) / "prompts.json"
-        prompts.write_text(json.dumps([row["prompt"] for row in asked["results"]["battery"]]), encoding="utf-8")
-        parameters = {**asked["parameters"], "model": _model(path, asked), "prompts": str(prompts)}
+        parameters = kind.again(asked, place, Path(folder))
         new = reproduce(asked["investigation"], parameters, Path(folder) / "out")
-    if new.digested["weights"] != asked["weights"]:
-        raise ToolkitError(
-            f"the model {parameters['model']} has other weights ({new.digested['weights'][:12]}…) than the record was made "
-            f"with ({asked['weights'][:12]}…); give back the weights it was made with"
-        )
+    for subject in ("weights", "data"):
+        ours, theirs = new.digested.get(subject), asked.get(subject)
+        if ours != theirs:
+            of = f" of {parameters['model']}" if "model" in parameters else ""
+            raise ToolkitError(
+                f"the {subject}{of} are not those that the record was made with ({str(ours)[:12]}… and "
+                f"{str(theirs)[:12]}…); give back the {subject} it was made with"
+            )
     results = list(records.differences(asked, new.digested))
     return Verification(not results, results, list(records.differences(old.provenance, new.provenance)))
 
 
-def _model(path: str | Path, asked: dict[str, Any]) -> str:
-    """The model to run again: where the run of that record found it, if that is still there, else by its name."""
-    folder = Path(path) if Path(path).is_dir() else Path(path).parent
-    try:
-        given = json.loads((folder / "run.json").read_text(encoding="utf-8"))["parameters"]["model"]
-    except (OSError, ValueError, KeyError, TypeError):
-        given = None
-    return given if isinstance(given, str) and Path(given).exists() else str(asked["parameters"]["model"])
-
-
-def _digested(investigation: NearTieNotebook) -> dict[str, Any]:
+def _digested(investigation: Investigation) -> dict[str, Any]:
     spec = investigation.spec
-    asked = {key: value for key, value in investigation.parameters.items() if key not in PLACES}
-    asked["model"] = Path(asked["model"]).name
     return {
         "investigation": spec.name,
         "question": spec.question,
         "rule": spec.rule,
-        "parameters": asked,
-        "weights_dtype": investigation.checkpoint.weights_dtype,
-        "weights": investigation.checkpoint.weights_hash,
+        "parameters": investigation.asked(),
+        **investigation.subject(),
         "results": investigation.results(),
-        "verdict": investigation.verdict.to_json(),
+        "verdict": investigation.concluded(),
     }
 
 
-def _provenance(investigation: NearTieNotebook) -> dict[str, Any]:
+def _provenance(investigation: Investigation) -> dict[str, Any]:
     return {
         "toolkit": metadata.version("neartie-toolkit"),
         "python": platform.python_version(),
         **{package: metadata.version(package) for package in ("numpy", "ml-dtypes", "tokenizers", "safetensors")},
-        "devices": {name: side.engine.device.describe() for name, side in investigation.sides.items()},
+        **investigation.made_with(),
     }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolkit.investigations import figures
+from toolkit.investigations.investigation import Investigation
 from toolkit.investigations.near_tie import NearTie
-from toolkit.investigations.specs import Spec, read
 from toolkit.investigations.tables import Badge, Table
 
 if TYPE_CHECKING:
@@ -19,14 +20,32 @@ SHOWN_STAGES = ("embedding", "mixer", "mlp", "residual", "final_norm", "logits")
 NOT_COMPARABLE = [{"not shown": "the inputs differ (section 1), so no number from here on would mean anything"}]
 
 
-class NearTieNotebook(NearTie):
+class NearTieNotebook(NearTie, Investigation):
     """A ``NearTie`` with a table or a figure for every section of its notebook."""
 
+    name = "near-tie"
+
     def __init__(self, parameters: dict[str, Any]) -> None:
-        super().__init__(parameters)
-        self.figures: dict[str, Figure] = {}
-        self.spec: Spec = read("near-tie")
-        self.started = time.time()
+        Investigation.__init__(self, parameters)
+        NearTie.__init__(self, parameters)
+
+    def asked(self) -> dict[str, Any]:
+        return {**super().asked(), "model": Path(self.parameters["model"]).name}
+
+    def subject(self) -> dict[str, Any]:
+        return {"weights_dtype": self.checkpoint.weights_dtype, "weights": self.checkpoint.weights_hash}
+
+    def concluded(self) -> dict[str, Any]:
+        return self.verdict.to_json()
+
+    def made_with(self) -> dict[str, Any]:
+        return {"devices": {name: side.engine.device.describe() for name, side in self.sides.items()}}
+
+    @classmethod
+    def again(cls, digested: dict[str, Any], record: Path, scratch: Path) -> dict[str, Any]:
+        prompts = scratch / "prompts.json"
+        prompts.write_text(json.dumps([row["prompt"] for row in digested["results"]["battery"]]), encoding="utf-8")
+        return {**digested["parameters"], "model": _model(digested, record), "prompts": str(prompts)}
 
     def __repr__(self) -> str:
         sides = " against ".join(self.label(name) for name in ("backend", "reference"))
@@ -136,3 +155,12 @@ class NearTieNotebook(NearTie):
 
     def show_verdict(self) -> Badge:
         return Badge(self.verdict.verdict, self.verdict.rule, self.verdict.reason)
+
+
+def _model(digested: dict[str, Any], record: Path) -> str:
+    """The model to run again: where the run of that record found it, if that is still there, else by its name."""
+    try:
+        given = json.loads((record / "run.json").read_text(encoding="utf-8"))["parameters"]["model"]
+    except (OSError, ValueError, KeyError, TypeError):
+        given = None
+    return given if isinstance(given, str) and Path(given).exists() else str(digested["parameters"]["model"])

@@ -1,7 +1,7 @@
 """The record of an investigation: what was asked, of what, and what came out; and what it was made with.
 
-``record.json`` holds ``digested`` (investigation, question, rule, parameters, weights' hash, results, verdict: no clock,
-no host, no path), its ``digest``, and ``provenance`` (kernel sources' hash, compilers, versions, targets), which is
+``record.json`` holds ``digested`` (investigation, question, rule, parameters, hash of weights or data, results, verdict: no
+clock, no host, no path), its ``digest``, and ``provenance`` (kernel sources' hash, compilers, versions, targets), which is
 reported but not digested: the same result under another compiler is the same result. ``run.json`` beside it holds
 everything that changes from run to run.
 """
@@ -23,7 +23,8 @@ SCHEMA = 1
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 32
 FIELDS = {"schema", "complete", "digest", "digested", "provenance"}
-ASKED = {"investigation": str, "question": str, "rule": str, "parameters": dict, "weights": str}
+ASKED = {"investigation": str, "question": str, "rule": str, "parameters": dict}
+SUBJECTS = ("weights", "data")
 FOUND = {"results": dict, "verdict": dict}
 
 
@@ -168,6 +169,8 @@ def _wrong_part(digested: dict[str, Any]) -> str:
     for name, kind in (ASKED | FOUND).items():
         if not isinstance(digested.get(name), kind):
             return f"{name!r} is missing or no {'text' if kind is str else 'object'}"
+    if not any(isinstance(digested.get(name), str) for name in SUBJECTS):
+        return "'weights' is missing or no text, and so is 'data': nothing tells what was looked at"
     if not isinstance(digested["verdict"].get("verdict"), str):
         return "its verdict says nothing"
     return ""
