@@ -12,6 +12,9 @@ PIP := $(RUN) -m pip install --quiet --quiet --disable-pip-version-check
 COMPILER := $(or $(filter-out default,$(origin CXX)),$(shell for name in c++ g++ clang++; do command -v $$name; done; true))
 # The emulated AMD GPU is used through CuPy's wheel for ROCm, which there is for x86-64 only.
 ROCM := $(if $(filter x86_64,$(shell uname -m)),$(VENV)-rocm)
+ifneq ($(EMULATE),)
+$(if $(ROCM),,$(error an AMD GPU is emulated on x86-64 only: CuPy has no wheel for ROCm on $(shell uname -m)))
+endif
 # One thread per worker: two workers with two threads each are slower on two cores, and results do not depend on it.
 PYTEST := OMP_NUM_THREADS=1 $(if $(ROCM),NEARTIE_ROCM_PYTHON=$(abspath $(ROCM))/bin/python) \
   $(RUN) -m pytest -q -n $(JOBS) --dist worksteal
@@ -22,13 +25,17 @@ PYTEST := OMP_NUM_THREADS=1 $(if $(ROCM),NEARTIE_ROCM_PYTHON=$(abspath $(ROCM))/
 help:
 	@echo "make reproduce    run the investigation $(SPEC); MODEL=folder DEVICE=name ARGS='...' choose others, SPEC=name too"
 	@echo "make test         lint, types and the quick tests (at most 15 minutes with the installation)"
+	@echo "                  EMULATE=gfx1200 runs it on an emulated AMD GPU"
 	@echo "make test-more    the slow tests"
+	@echo "make test-amd     everything that runs on emulated AMD GPUs (gfx1100 and gfx1200 in full)"
 	@echo "make lint         ruff, mypy and clang-format; make format repairs what they can repair"
 	@echo "make lock         resolve requirements/*.lock again; UPGRADE=--upgrade takes newer releases"
 	@echo "make clean        remove the environment and everything that was made"
 
-reproduce: $(VENV)/project.installed
-	@$(RUN) -m toolkit reproduce $(SPEC) $(if $(MODEL),--model "$(MODEL)") $(if $(DEVICE),-p "device_b=$(DEVICE)") $(ARGS)
+# EMULATE=gfx1200: the same on an emulated AMD GPU, which is then the backend under investigation.
+reproduce: DEVICE ?= $(if $(EMULATE),gpu)
+reproduce: $(VENV)/project.installed $(if $(EMULATE),$(ROCM)/installed)
+	@$(if $(EMULATE),$(RUN) -m toolkit emulate $(EMULATE) -- $(ROCM)/bin/python,$(RUN)) -m toolkit reproduce $(SPEC) $(if $(MODEL),--model "$(MODEL)") $(if $(DEVICE),-p "device_b=$(DEVICE)") $(ARGS)
 
 install: $(VENV)/dev.installed
 
@@ -37,6 +44,10 @@ test: lint $(if $(ROCM),$(ROCM)/installed)
 
 test-more: install $(if $(ROCM),$(ROCM)/installed)
 	$(PYTEST) -m slow
+
+# Everything that runs on emulated AMD GPUs, in full; the other two targets run a sample of it.
+test-amd: install $(if $(ROCM),$(ROCM)/installed)
+	$(PYTEST) -m "amd" tests
 
 lint: install
 	$(RUN) -m ruff check .
@@ -74,11 +85,12 @@ $(VENV)/dev.installed: requirements/dev.lock $(VENV)/project.installed
 
 # CuPy for ROCm has the import name of CuPy for CUDA, so it gets an environment of its own; all else that the environment
 # holds is found in the first one.
-$(ROCM)/installed: requirements/rocm.lock $(VENV)/dev.installed
+$(ROCM)/installed: requirements/rocm.lock $(VENV)/project.installed
 	@echo "installing requirements/rocm.lock into $(ROCM)"
 	@rm -rf $(ROCM)
 	@$(RUN) -m venv --without-pip $(ROCM)
-	@$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$(echo $(ROCM)/lib/python*/site-packages)/shared.pth
+	@$(RUN) -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$(echo $(ROCM)/lib/python*/site-packages)/shared.pth
 	@$(RUN) -m pip --python $(ROCM)/bin/python install --quiet --quiet --disable-pip-version-check -r requirements/rocm.lock
 	@touch $@
 

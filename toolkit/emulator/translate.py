@@ -7,6 +7,7 @@ that is not known, or that carries a modifier whose meaning is not, becomes a re
 from __future__ import annotations
 
 import re
+import signal
 import struct
 import sys
 from collections.abc import Iterator
@@ -899,6 +900,8 @@ def _relocations(code: CodeObject) -> list[tuple[int, int]]:
 
 def serve(llvm: Path) -> None:
     """Answer requests on standard input: a line "source<TAB>destination" is answered by "ok" or "error <message>"."""
+    # An interrupt is for the program whose kernels these are; the end of standard input ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for request in sys.stdin:
         origin, _, destination = request.rstrip("\n").partition("\t")
         try:
