@@ -3,8 +3,6 @@
 #include "tiles.h"
 #include "functions.h"
 
-DEVICE float silu(float x) { return divide(x, 1.0f + exp_(-x)); }
-
 // x/2 (1 + tanh u) with u = sqrt(2/pi) (x + 0.044715 x^3) is x / (1 + e^(-2 u)), which does not cancel for negative x.
 DEVICE float gelu_tanh(float x) {
     const float u = 0x1.988454p-1f * fma_(0.044715f * (x * x), x, x);

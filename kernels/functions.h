@@ -53,6 +53,9 @@ DEVICE float exp_(float x) {
 // 1 / (1 + e^-x); zero where e^-x overflows, below -88.7.
 DEVICE float sigmoid(float x) { return divide(1.0f, 1.0f + exp_(-x)); }
 
+// x / (1 + e^-x).
+DEVICE float silu(float x) { return divide(x, 1.0f + exp_(-x)); }
+
 // tanh x. For small |x| by Lambert's continued fraction x/(1 + x^2/(3 + x^2/(5 + x^2/(7 + x^2/9)))), written as x minus
 // a small quotient, else as 1 - 2 E / (1 + E) with E = e^(-2|x|): in both only the last subtraction rounds at the
 // magnitude of the result. One division serves the two.
