@@ -9,8 +9,8 @@ from pathlib import Path
 from toolkit.errors import ToolkitError
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write ``text`` (UTF-8) under a temporary name in the same folder, flush it to the disk, then rename it.
+def write_whole(path: Path, text: str | bytes) -> None:
+    """Write ``text`` (a string in UTF-8) under a temporary name in the same folder, flush it to the disk, then rename it.
 
     Raises ToolkitError, leaving nothing behind, when the folder cannot be written or the disk is full.
     """
@@ -18,8 +18,8 @@ def write_whole(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode() if isinstance(text, str) else text)
             file.flush()
             os.fsync(file.fileno())
         umask = os.umask(0)

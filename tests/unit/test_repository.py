@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": BASE | {"models", "ops", "devices", "checkpoints"},
     "faults": BASE | {"engine", "models", "ops", "devices", "checkpoints"},
     "records": BASE | {"study"},
+    "oracles": BASE | {"checkpoints", "study"},
 }
 EVERYTHING = {"__init__", "__main__", "api", "cli", "commands", "investigations"}
 

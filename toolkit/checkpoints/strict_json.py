@@ -23,20 +23,24 @@ def decode(content: bytes, *, where: str) -> str:
         raise ToolkitError(f"{where} is not UTF-8: byte {error.start} is not a character; write it again") from error
 
 
-def parse(content: bytes, *, where: str) -> Any:
-    """The JSON value in ``content``. Raises ToolkitError, naming ``where``, unless it is strict JSON in UTF-8."""
+def parse(content: bytes, *, where: str, constants: bool = False) -> Any:
+    """The JSON value in ``content``. Raises ToolkitError, naming ``where``, unless it is strict JSON in UTF-8.
+
+    With ``constants``, NaN and Infinity are let through as Python writes them, for a reader who refuses them by name.
+    """
     text = decode(content, where=where)
+    constant = float if constants else _not_a_number
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_not_a_number)
+        return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=constant)
     except RecursionError as error:
         raise ToolkitError(f"{where} is nested too deeply to be what it should be; write it again") from error
     except ValueError as error:
         raise ToolkitError(f"{where} is not valid JSON: {error}") from error
 
 
-def parse_object(content: bytes, *, where: str) -> dict[str, Any]:
+def parse_object(content: bytes, *, where: str, constants: bool = False) -> dict[str, Any]:
     """Like parse, but the value must be an object."""
-    value = parse(content, where=where)
+    value = parse(content, where=where, constants=constants)
     if not isinstance(value, dict):
         raise ToolkitError(f"{where} holds a JSON {_kind(value)} where an object is expected; write it again")
     return value
