@@ -3,6 +3,7 @@
 from toolkit.ops.activation import gelu_tanh_mul, silu_mul
 from toolkit.ops.attention import paged_attention
 from toolkit.ops.cache import qkv_split, write_cache
+from toolkit.ops.conv import causal_conv, causal_conv_update
 from toolkit.ops.declare import REGISTRY
 from toolkit.ops.elementwise import add, cast, scale, softcap
 from toolkit.ops.embedding import embedding, gather_rows
@@ -10,6 +11,7 @@ from toolkit.ops.linear import linear
 from toolkit.ops.logits import argmax, log_softmax, top_k
 from toolkit.ops.norm import add_rms_norm, rms_norm
 from toolkit.ops.rope import rope, rope_table
+from toolkit.ops.state import state_gather, state_scatter
 
 __all__ = [
     "REGISTRY",
@@ -17,6 +19,8 @@ __all__ = [
     "add_rms_norm",
     "argmax",
     "cast",
+    "causal_conv",
+    "causal_conv_update",
     "embedding",
     "gather_rows",
     "gelu_tanh_mul",
@@ -30,6 +34,8 @@ __all__ = [
     "scale",
     "silu_mul",
     "softcap",
+    "state_gather",
+    "state_scatter",
     "top_k",
     "write_cache",
 ]

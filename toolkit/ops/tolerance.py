@@ -37,6 +37,10 @@ class Tolerance(ABC):
         same: Array = a == b
         return same
 
+    def of(self, output: int) -> Tolerance:
+        """The tolerance of one output, counted as the op returns them, then what it writes in place."""
+        return self
+
     def check(self, got: Array, want: Array, arguments: dict[str, Any]) -> Agreement:
         """Compare a kernel's output with the reference's. Raises ValueError when shape or dtype differ."""
         if got.shape != want.shape or got.dtype != want.dtype:
@@ -89,13 +93,28 @@ class Ulps(Tolerance):
 @dataclass(frozen=True)
 class Within(Tolerance):
     """Within one ULP of the output plus ``bound(**arguments)``: an error bound from the op's own inputs, such as
-    K epsilon sum |x w| for a float32 sum of K products, which cancellation can make many ULPs of a small result."""
+    K epsilon sum |x w| for a float32 sum of K products, which cancellation can make many ULPs of a small result.
+    Integer outputs beside them are selections, and must be equal."""
 
     bound: Callable[..., Array]
     because: str
 
     def allowed(self, want: Array, arguments: dict[str, Any]) -> Array:
-        return spacing(want) + self.bound(**arguments)
+        return np.zeros(()) if want.dtype.kind == "i" else spacing(want) + self.bound(**arguments)
+
+
+class PerOutput(Tolerance):
+    """A tolerance for each output: the op's results in order, then what it writes in place."""
+
+    def __init__(self, *tolerances: Tolerance) -> None:
+        self.tolerances = tolerances
+        self.because = "; ".join(dict.fromkeys(tolerance.because for tolerance in tolerances))
+
+    def of(self, output: int) -> Tolerance:
+        return self.tolerances[output]
+
+    def allowed(self, want: Array, arguments: dict[str, Any]) -> Array:
+        raise TypeError("each output has a tolerance of its own: ask of(output)")
 
 
 def spacing(values: Array) -> Array:
