@@ -9,6 +9,7 @@ from toolkit.ops.elementwise import add, cast, scale, softcap
 from toolkit.ops.embedding import embedding, gather_rows
 from toolkit.ops.linear import linear
 from toolkit.ops.logits import argmax, log_softmax, top_k
+from toolkit.ops.moe import moe_combine, moe_linear, moe_router, moe_silu_mul, moe_sort, shared_expert_gate
 from toolkit.ops.norm import add_rms_norm, rms_norm
 from toolkit.ops.rope import rope, rope_table
 from toolkit.ops.state import state_gather, state_scatter
@@ -26,12 +27,18 @@ __all__ = [
     "gelu_tanh_mul",
     "linear",
     "log_softmax",
+    "moe_combine",
+    "moe_linear",
+    "moe_router",
+    "moe_silu_mul",
+    "moe_sort",
     "paged_attention",
     "qkv_split",
     "rms_norm",
     "rope",
     "rope_table",
     "scale",
+    "shared_expert_gate",
     "silu_mul",
     "softcap",
     "state_gather",

@@ -16,7 +16,8 @@ from toolkit.ops.tiles import tiles
 from toolkit.ops.tolerance import Within, spacing
 
 
-def _silu(x: Array) -> Array:
+def silu(x: Array) -> Array:
+    """x / (1 + e^-x), unrounded."""
     result: Array = x / (1.0 + np.exp(-x))
     return result
 
@@ -62,15 +63,20 @@ def _launch(name: str, out: Array, gate_up: Array) -> Launch:
     return Launch(f"{name}_{suffix(gate_up)}", (rows, tiles(columns)), (gate_up, out, columns))
 
 
-def _bound(activation: Callable[[Array], Array], exponent: Callable[[Array], Array], gate_up: Array) -> Array:
+def _bound(activation: Callable[[Array], Array], exponent: Callable[[Array], Array], gate: Array, up: Array) -> Array:
     """The activation's error times |up|. See the tolerances' reasons for its terms."""
-    gate, up = (half.astype(np.float64) for half in _halves(gate_up))
+    wide = gate.astype(np.float64)
     with np.errstate(all="ignore"):
-        active = activation(gate)
-        float32 = (3.0 + 3.0 * np.abs(exponent(gate))) * 2.0**-23 * np.abs(active) + 2.0**-121
-        boundary = 0.0 if gate_up.dtype == FLOAT32 else spacing(active.astype(gate_up.dtype))
-        bound: Array = (float32 + boundary) * np.abs(up)
+        active = activation(wide)
+        float32 = (3.0 + 3.0 * np.abs(exponent(wide))) * 2.0**-23 * np.abs(active) + 2.0**-121
+        boundary = 0.0 if gate.dtype == FLOAT32 else spacing(active.astype(gate.dtype))
+        bound: Array = (float32 + boundary) * np.abs(up.astype(np.float64))
     return bound
+
+
+def silu_bound(gate: Array, up: Array) -> Array:
+    """How far silu(gate) · up, rounded to the gate's dtype in between, can be from the reference."""
+    return _bound(silu, np.zeros_like, gate, up)
 
 
 REASON = (
@@ -82,7 +88,7 @@ REASON = (
 
 @op(
     kernel="activation.hip",
-    tolerance=Within(lambda gate_up: _bound(_silu, np.zeros_like, gate_up), because=REASON),
+    tolerance=Within(lambda gate_up: _bound(silu, np.zeros_like, *_halves(gate_up)), because=REASON),
 )
 def silu_mul(gate_up: Array) -> Array:
     """gate_up [..., 2 · columns], the gate first → silu(gate) · up, [..., columns] in the same dtype.
@@ -90,7 +96,7 @@ def silu_mul(gate_up: Array) -> Array:
     silu(x) = x / (1 + e^-x) is rounded to the storage dtype before the product, as the models do. Raises ToolkitError
     when the number of columns is odd.
     """
-    return _gated("silu_mul", _silu, gate_up)
+    return _gated("silu_mul", silu, gate_up)
 
 
 @silu_mul.outputs
@@ -106,7 +112,7 @@ def _(out: Array, gate_up: Array) -> Launch:
 @op(
     kernel="activation.hip",
     tolerance=Within(
-        lambda gate_up: _bound(_gelu_tanh, _twice_u, gate_up),
+        lambda gate_up: _bound(_gelu_tanh, _twice_u, *_halves(gate_up)),
         because=REASON + "; t = 2 u carries six roundings of half an ULP each, which e^-t magnifies |t| times",
     ),
 )
