@@ -93,14 +93,13 @@ class Ulps(Tolerance):
 @dataclass(frozen=True)
 class Within(Tolerance):
     """Within one ULP of the output plus ``bound(**arguments)``: an error bound from the op's own inputs, such as
-    K epsilon sum |x w| for a float32 sum of K products, which cancellation can make many ULPs of a small result.
-    Integer outputs beside them are selections, and must be equal."""
+    K epsilon sum |x w| for a float32 sum of K products, which cancellation can make many ULPs of a small result."""
 
     bound: Callable[..., Array]
     because: str
 
     def allowed(self, want: Array, arguments: dict[str, Any]) -> Array:
-        return np.zeros(()) if want.dtype.kind == "i" else spacing(want) + self.bound(**arguments)
+        return spacing(want) + self.bound(**arguments)
 
 
 class PerOutput(Tolerance):
