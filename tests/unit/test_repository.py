@@ -38,6 +38,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": BASE | {"models", "ops", "devices", "checkpoints"},
     "faults": BASE | {"engine", "models", "ops", "devices", "checkpoints"},
     "records": BASE | {"study"},
+    "judging": BASE | {"checkpoints", "study"},
+    "reporting": BASE | {"records", "study"},
     "oracles": BASE | {"checkpoints", "study"},
 }
 EVERYTHING = {"__init__", "__main__", "api", "cli", "commands", "investigations"}

@@ -276,46 +276,13 @@ class NearTie:
                 "pair_sigma_median": float(np.median(f.noise.sigma)),
             },
             "nearer_to_float64": self.nearer(),
-            "health": {
-                name: {
-                    "state": h.state,
-                    "largest_ratio": h.largest_ratio,
-                    "largest_row_ratio": h.largest_row_ratio,
-                    "first": None if h.first is None else [h.first.layer, h.first.stage],
-                }
-                for name, h in (("reference", f.reference), ("backend", f.backend))
-            },
+            "health": study.health_summary(f.reference, f.backend),
         }
 
     def drift_table(self) -> list[dict[str, Any]]:
         """One row per layer and stage: the sides' distances from each other and from float64, and the noise floor."""
         f = self.forced
-        rows = []
-        for apart, reference, backend, floor, health in zip(
-            f.apart.places,
-            f.drifts["reference"].places,
-            f.drifts["backend"].places,
-            f.floor.places,
-            f.backend.places,
-            strict=True,
-        ):
-            rows.append(
-                {
-                    "layer": apart.layer,
-                    "stage": apart.stage,
-                    "rel_l2": apart.level,
-                    "cosine_deficit": apart.cosine_deficit,
-                    "norm_difference": apart.norm_difference,
-                    "reference_to_float64": reference.level,
-                    "backend_to_float64": backend.level,
-                    "floor": floor.level,
-                    "floor_of": floor.level_of,
-                    "ratio": health.ratio,
-                    "state": health.state,
-                    "nonfinite": [reference.nonfinite, backend.nonfinite],
-                }
-            )
-        return rows
+        return study.drift_rows(f.apart, f.drifts["reference"], f.drifts["backend"], f.backend, f.floor)
 
     def random_walk(self) -> list[tuple[int, float]]:
         """The bfloat16 random-walk prediction of rel_l2 between two engines after each layer's residual stream.

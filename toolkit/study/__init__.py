@@ -17,6 +17,7 @@ from toolkit.study.logits import exact_ties, log_softmax, margin_density, pair_m
 from toolkit.study.noise import NoiseFloor, PairNoise, noise_floor, pair_noise
 from toolkit.study.plain import Plain, plain
 from toolkit.study.student import student_tail
+from toolkit.study.summary import drift_rows, health_summary
 from toolkit.study.ulps import Margin, margin, margin_resolution, ulp, ulp_distance
 from toolkit.study.verdict import (
     JudgedDivergence,
@@ -57,9 +58,11 @@ __all__ = [
     "compare_prompts",
     "compare_rows",
     "drift_of",
+    "drift_rows",
     "exact_ties",
     "first_divergence",
     "first_divergences",
+    "health_summary",
     "judge",
     "judge_divergence",
     "judge_health",
