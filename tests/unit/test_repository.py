@@ -159,7 +159,8 @@ def test_the_toolkit_does_not_import_what_it_is_compared_with() -> None:
         for path in PACKAGE.rglob("*.py")
         if others & {module.split(".")[0] for module in imports(path)}
     }
-    assert users <= {"bundled/train.py"}
+    # The capture scripts run in the environments of what they ask.
+    assert {user for user in users if not user.startswith("oracles/capture_scripts/")} <= {"bundled/train.py"}
 
 
 # ------------------------------------------------------------------------------------------------------- kernels

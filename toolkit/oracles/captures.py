@@ -138,7 +138,7 @@ def _prompt(fields: Fields, number: int, teacher: bool, given: dict[tuple[int, .
         forced = _forced(at, list(given[ids].tokens), _steps(fields, "forced"), None)
     elif fields.given("tokens"):
         runs = (_steps(fields, "run 0"),)
-    if fields.given("repeats"):
+    if fields.value.get("repeats"):
         for run, value in enumerate(fields.objects("repeats"), 1):
             part = Fields(value, f"{at}, run {run}")
             _same_ids(part, ids)
