@@ -32,7 +32,7 @@ def test_op_is_within_its_tolerance(
     count, worst, equal = 0, 0.0, True
     for case in op.draw_cases(Draw(dtype)):
         count += 1
-        want, got = run(op, case, oracle), run(op, case, device)
+        want, got = run(oracle, op, case), run(device, op, case)
         device.check_bands()
         assert len(got) == len(want), f"{op.name} gave {len(got)} outputs, its reference {len(want)}"
         for index, (ours, theirs) in enumerate(zip(got, want, strict=True)):
@@ -45,7 +45,7 @@ def test_op_is_within_its_tolerance(
                 f"want {theirs[agreement.where]} ({tolerance.because})"
             )
         if device is not cpu:
-            equal &= all(same_bits(a, b) for a, b in zip(got, run(op, case, cpu), strict=True))
+            equal &= all(same_bits(a, b) for a, b in zip(got, run(cpu, op, case), strict=True))
     assert count, f"{op.name} declares no case for {dtype}"
     providers = sorted(provider for _, provider in device.statistics.selections - before)
     record_property(

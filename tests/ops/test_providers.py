@@ -57,7 +57,7 @@ def test_every_provider_is_selected_by_some_case(op: Op[..., Any]) -> None:
 def test_the_tiles_of_a_matrix_unit_are_put_together_rightly(wave: int) -> None:
     device = GuardedWithUnit(wave=wave, poison=True)
     for case in linear.draw_cases(Draw(BFLOAT16)):
-        (got,), (want,) = run(linear, case, device), run(linear, case, reference())
+        (got,), (want,) = run(device, linear, case), run(reference(), linear, case)
         device.check_bands()
         assert linear.tolerance.check(got, want, linear.bind(case.args, case.kwargs)).ok, str(case)
     assert device.statistics.selections["linear", "matrix-unit"]

@@ -5,6 +5,7 @@ from toolkit.ops.attention import paged_attention
 from toolkit.ops.cache import qkv_split, write_cache
 from toolkit.ops.conv import causal_conv, causal_conv_update
 from toolkit.ops.declare import REGISTRY
+from toolkit.ops.delta import delta_inputs, gated_delta_decode, gated_delta_prefill
 from toolkit.ops.elementwise import add, cast, scale, softcap
 from toolkit.ops.embedding import embedding, gather_rows
 from toolkit.ops.linear import linear
@@ -22,7 +23,10 @@ __all__ = [
     "cast",
     "causal_conv",
     "causal_conv_update",
+    "delta_inputs",
     "embedding",
+    "gated_delta_decode",
+    "gated_delta_prefill",
     "gather_rows",
     "gelu_tanh_mul",
     "linear",
