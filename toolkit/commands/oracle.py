@@ -56,6 +56,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run_capture(options: argparse.Namespace) -> int:
+    """Ask an implementation in its own environment and write what it said as a record.
+
+    Raises ToolkitError when nothing is asked, or when the implementation does not take an option.
+    """
     from toolkit.checkpoints.prompts import read_prompts
     from toolkit.errors import ToolkitError
     from toolkit.oracles import read, write
@@ -81,6 +85,7 @@ def run_capture(options: argparse.Namespace) -> int:
 
 
 def run_import(options: argparse.Namespace) -> int:
+    """Check a capture and write it as a record."""
     from toolkit.oracles import read, write
 
     given = None if options.forced_on is None else read(options.forced_on)
@@ -90,6 +95,7 @@ def run_import(options: argparse.Namespace) -> int:
 
 
 def run_check(options: argparse.Namespace) -> int:
+    """Check records and captures; raises CheckFailed when one cannot be what an implementation said."""
     from toolkit.errors import CheckFailed
     from toolkit.oracles import mismatches, read
     from toolkit.oracles.record import place
@@ -113,6 +119,7 @@ def run_check(options: argparse.Namespace) -> int:
 
 
 def run_show(options: argparse.Namespace) -> int:
+    """Print what records and captures hold."""
     from toolkit.oracles import read
     from toolkit.study import repeats
 
@@ -144,6 +151,7 @@ def run_show(options: argparse.Namespace) -> int:
 
 
 def run_scripts(options: argparse.Namespace) -> int:
+    """Print the folder of the capture scripts."""
     from toolkit.oracles.asking import SCRIPTS
 
     print(SCRIPTS)
