@@ -6,6 +6,11 @@
     ENTRY(add_##T, TILE_THREADS, const T* x, const T* y, T* out, i64 size) {                                           \
         for_each_in_tile(BLOCK_X, size, [=](i64 i) { out[i] = narrow<T>(widen(x[i]) + widen(y[i])); });                \
     }                                                                                                                  \
+    ENTRY(add_bias_##T, TILE_THREADS, const T* x, const T* bias, T* out, int columns) {                                \
+        const i64 row = (i64)BLOCK_X * columns;                                                                        \
+        for_each_in_tile(BLOCK_Y, columns,                                                                             \
+                         [=](i64 i) { out[row + i] = narrow<T>(widen(x[row + i]) + widen(bias[i])); });                \
+    }                                                                                                                  \
     ENTRY(scale_##T, TILE_THREADS, const T* x, T* out, i64 size, float factor) {                                       \
         for_each_in_tile(BLOCK_X, size, [=](i64 i) { out[i] = narrow<T>(widen(x[i]) * factor); });                     \
     }                                                                                                                  \

@@ -1,9 +1,10 @@
-// exp, log, tanh, sigmoid (float32), sin and cos (float64), made only of exactly rounded operations in a fixed order:
-// the same bits on every machine. Library functions differ from vendor to vendor and from version to version.
+// exp, log, tanh, sigmoid, the normal distribution's tail (float32), sin and cos (float64), made only of exactly
+// rounded operations in a fixed order: the same bits on every machine. Library functions differ from vendor to vendor
+// and from version to version.
 //
-// Each is an argument reduction and a power series, short enough for Taylor's own coefficients. There is no branch:
-// special values are selected at the end, so that a host loop over threads becomes vector instructions. Largest errors
-// are measured by tests/ops/test_functions.py.
+// Each is an argument reduction and a power series, short enough for Taylor's own coefficients (the tail's polynomial
+// is a fit). There is no branch: special values are selected at the end, so that a host loop over threads becomes
+// vector instructions. Largest errors are measured by tests/ops/test_functions.py.
 #pragma once
 #include "portable.h"
 
@@ -72,6 +73,31 @@ DEVICE float tanh_(float x) {
     const float divisor = small ? fma_(fma_(1.0f / 63, z, 4.0f / 9), z, 1.0f) : 1.0f + power;
     const float result = (small ? y : 1.0f) - divide(dividend, divisor);
     return x != x ? not_a_number() : float_of(bits_of(result) | sign);
+}
+
+// The probability that a standard normal variable is above a >= 0: e^(-a^2/2) times a function of t = 1 / (1 + a/4)
+// that is smooth and without a zero up to a = 13.5, beyond which the result is below every normal float32. Its
+// polynomial is the least-squares fit of degree 9 (weighted by 1 / value) at 200 Chebyshev nodes of that interval,
+// around t = 5/8. The square is carried in two numbers: e^-x magnifies the error of x by x.
+DEVICE float normal_tail(float a) {
+    const float y = a < 13.5f ? a : 13.5f;
+    const float t = divide(1.0f, fma_(0.25f, y, 1.0f));
+    const float s = t - 0.625f;
+    float sum = 0x1.0e7090p-6f;
+    sum = fma_(sum, s, 0x1.f3d084p-6f);
+    sum = fma_(sum, s, -0x1.dd5bc2p-6f);
+    sum = fma_(sum, s, -0x1.7a5bbep-4f);
+    sum = fma_(sum, s, 0x1.b476bep-9f);
+    sum = fma_(sum, s, 0x1.0d34ecp-2f);
+    sum = fma_(sum, s, 0x1.0056c6p-1f);
+    sum = fma_(sum, s, 0x1.19eae6p-1f);
+    sum = fma_(sum, s, 0x1.ae40aep-2f);
+    sum = fma_(sum, s, 0x1.de857ap-3f);
+    sum = sum * t;
+    const float square = y * y;
+    const float lost = fma_(y, y, -square);
+    const float result = exp_(-0.5f * square) * fma_(-0.5f * lost, sum, sum);
+    return a != a ? not_a_number() : result;
 }
 
 // ln x. x = 2^e m with m in [sqrt(1/2), sqrt(2)), and ln m = 2 artanh s with s = f / (2 + f), f = m - 1. Of the series

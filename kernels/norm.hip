@@ -1,5 +1,5 @@
-// RMS normalisation, one row per block.
-#include "portable.h"
+// Normalisation, one row per block; see toolkit/ops/norm.py.
+#include "functions.h"
 
 constexpr int NORM_THREADS = 256;
 
@@ -47,3 +47,68 @@ DEVICE void rms_norm_row(const T* x, const T* residual, const T* weight, T* stre
         rms_norm_row<T>(x, residual, weight, stream, out, columns, eps, unit_offset, narrow_before_weight);            \
     }
 FOR_EACH_STORAGE(RMS_NORM)
+
+// Of one row: the block's sum of f(column).
+template <class F> DEVICE float row_sum(int columns, F f) {
+    PerThread<float, NORM_THREADS> sums;
+    THREADS(NORM_THREADS) { sums[thread] = 0.0f; }
+    for (int first = 0; first < columns; first += NORM_THREADS) {
+        THREADS_BELOW(NORM_THREADS, columns - first) { sums[thread] = f(first + thread, sums[thread]); }
+    }
+    return block_reduce(sums, Add());
+}
+
+template <class F> DEVICE void for_each_column(int columns, F f) {
+    for (int first = 0; first < columns; first += NORM_THREADS) {
+        THREADS_BELOW(NORM_THREADS, columns - first) { f(first + thread); }
+    }
+}
+
+// The norm comes before the gate. With `narrow_between` the normed row and its product with the weight are rounded to
+// T.
+template <class T, class Gate>
+DEVICE void rms_norm_gated_row(const T* x, const Gate* gate, const T* weight, T* out, int columns, float eps,
+                               int narrow_between) {
+    const float squares = row_sum(columns, [=](int i, float sum) { return fma_(widen(x[i]), widen(x[i]), sum); });
+    const float scale = divide(1.0f, sqrt_(divide(squares, (float)columns) + eps));
+    for_each_column(columns, [=](int i) {
+        float normed = widen(x[i]) * scale;
+        if (narrow_between) normed = rounded_to<T>(normed);
+        float weighted = normed * widen(weight[i]);
+        if (narrow_between) weighted = rounded_to<T>(weighted);
+        out[i] = narrow<T>(weighted * silu(widen(gate[i])));
+    });
+}
+
+// The variance is that of the differences from the mean, which does not cancel.
+template <class T>
+DEVICE void layer_norm_row(const T* x, const T* weight, const T* bias, T* out, int columns, float eps) {
+    const float mean = divide(row_sum(columns, [=](int i, float sum) { return sum + widen(x[i]); }), (float)columns);
+    const float squares = row_sum(columns, [=](int i, float sum) {
+        const float difference = widen(x[i]) - mean;
+        return fma_(difference, difference, sum);
+    });
+    const float scale = divide(1.0f, sqrt_(divide(squares, (float)columns) + eps));
+    for_each_column(columns, [=](int i) {
+        out[i] = narrow<T>(fma_((widen(x[i]) - mean) * scale, widen(weight[i]), widen(bias[i])));
+    });
+}
+
+#define LAYER_NORM(T)                                                                                                  \
+    ENTRY(layer_norm_##T, NORM_THREADS, const T* x, const T* weight, const T* bias, T* out, int columns, float eps) {  \
+        const i64 row = (i64)BLOCK_X * columns;                                                                        \
+        layer_norm_row<T>(x + row, weight, bias, out + row, columns, eps);                                             \
+    }
+FOR_EACH_STORAGE(LAYER_NORM)
+
+#define RMS_NORM_GATED(T, Gate)                                                                                        \
+    ENTRY(rms_norm_gated_##T##_##Gate, NORM_THREADS, const T* x, const Gate* gate, const T* weight, T* out,            \
+          int columns, float eps, int narrow_between) {                                                                \
+        const i64 row = (i64)BLOCK_X * columns;                                                                        \
+        rms_norm_gated_row<T, Gate>(x + row, gate + row, weight, out + row, columns, eps, narrow_between);             \
+    }
+RMS_NORM_GATED(bf16, bf16)
+RMS_NORM_GATED(bf16, f32)
+RMS_NORM_GATED(f16, f16)
+RMS_NORM_GATED(f16, f32)
+RMS_NORM_GATED(f32, f32)

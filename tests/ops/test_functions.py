@@ -1,8 +1,10 @@
-"""The kernels' own exp, log, tanh, sigmoid, sin and cos on the host: how exact they are, and that their bits are fixed."""
+"""The kernels' own exp, log, tanh, sigmoid, normal tail, sin and cos on the host: how exact they are, and that their bits
+are fixed."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -16,6 +18,7 @@ from toolkit.devices import host, kernels
 Array = np.ndarray[Any, Any]
 
 FLOAT32_FUNCTIONS = ("exp_", "log_", "tanh_", "sigmoid")
+TAIL = "normal_tail"
 FLOAT64_FUNCTIONS = ("sin_", "cos_")
 TILE = 1024
 
@@ -24,7 +27,7 @@ ENTRIES = "".join(
     f"    const i64 first = (i64)BLOCK_X * {TILE};\n"
     f"    THREADS({TILE}) {{ out[first + thread] = {name}(x[first + thread]); }}\n"
     "}\n"
-    for ctype, names in (("float", FLOAT32_FUNCTIONS), ("double", FLOAT64_FUNCTIONS))
+    for ctype, names in (("float", (*FLOAT32_FUNCTIONS, TAIL)), ("double", FLOAT64_FUNCTIONS))
     for name in names
 )
 
@@ -106,6 +109,22 @@ def test_float32_edges(name: str, x: list[float], wanted: list[float]) -> None:
     got = evaluate(name, np.array([*x, np.nan, -np.nan], np.float32))
     np.testing.assert_array_equal(got, np.array([*wanted, np.nan, np.nan], np.float32))
     np.testing.assert_array_equal(np.signbit(got[: len(x)]), np.signbit(np.array(wanted, np.float32)))
+
+
+def test_normal_tail_is_within_its_error() -> None:
+    # Every 1013th float32 of the ordinary range. math.erfc is within a few ULP of float64.
+    x = np.concatenate(
+        [float32_patterns(1013), neighbours(13.5, 2000), np.linspace(0.0, 13.0, 200_000, dtype=np.float32)]
+    )
+    x = x[(x >= 2.0**-30) & (x <= 13.6)]
+    exact = np.array([math.erfc(value / math.sqrt(2.0)) / 2.0 for value in x.astype(np.float64)])
+    got = evaluate(TAIL, x)
+    ordinary = exact >= 2.0**-126
+    # Measured at every 211th float32: 6.604.
+    assert worst_ulps(got[ordinary], exact[ordinary]) <= 6.7
+    assert (got[exact < 2.0**-127] == 0).all()
+    edges = evaluate(TAIL, np.array([0.0, -0.0, 1e-45, 13.5, 3e38, np.inf, np.nan], np.float32))
+    np.testing.assert_array_equal(edges, np.array([0.5, 0.5, 0.5, 0, 0, 0, np.nan], np.float32))
 
 
 def test_exp_is_cut_off_exactly_at_the_ends_of_float32() -> None:

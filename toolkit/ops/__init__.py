@@ -1,23 +1,25 @@
 """Every op of the toolkit. Each is declared once, in the module of its family; see CONTRIBUTING for an op's life."""
 
-from toolkit.ops.activation import gelu_tanh_mul, silu_mul
+from toolkit.ops.activation import gelu_erf, gelu_tanh, gelu_tanh_mul, relu, silu_mul
 from toolkit.ops.attention import paged_attention
 from toolkit.ops.cache import qkv_split, write_cache
 from toolkit.ops.conv import causal_conv, causal_conv_update
 from toolkit.ops.declare import REGISTRY
 from toolkit.ops.delta import delta_inputs, gated_delta_decode, gated_delta_prefill
-from toolkit.ops.elementwise import add, cast, scale, softcap
+from toolkit.ops.elementwise import add, add_bias, cast, scale, softcap
 from toolkit.ops.embedding import embedding, gather_rows
+from toolkit.ops.gating import sigmoid_gate
 from toolkit.ops.linear import linear
 from toolkit.ops.logits import argmax, log_softmax, top_k
 from toolkit.ops.moe import moe_combine, moe_linear, moe_router, moe_silu_mul, moe_sort, shared_expert_gate
-from toolkit.ops.norm import add_rms_norm, rms_norm
+from toolkit.ops.norm import add_rms_norm, layer_norm, rms_norm, rms_norm_gated
 from toolkit.ops.rope import rope, rope_table
 from toolkit.ops.state import state_gather, state_scatter
 
 __all__ = [
     "REGISTRY",
     "add",
+    "add_bias",
     "add_rms_norm",
     "argmax",
     "cast",
@@ -28,7 +30,10 @@ __all__ = [
     "gated_delta_decode",
     "gated_delta_prefill",
     "gather_rows",
+    "gelu_erf",
+    "gelu_tanh",
     "gelu_tanh_mul",
+    "layer_norm",
     "linear",
     "log_softmax",
     "moe_combine",
@@ -38,11 +43,14 @@ __all__ = [
     "moe_sort",
     "paged_attention",
     "qkv_split",
+    "relu",
     "rms_norm",
+    "rms_norm_gated",
     "rope",
     "rope_table",
     "scale",
     "shared_expert_gate",
+    "sigmoid_gate",
     "silu_mul",
     "softcap",
     "state_gather",

@@ -1,7 +1,9 @@
-"""Gated activations: SwiGLU's silu(gate) · up and GeGLU's gelu_tanh(gate) · up (Shazeer, 2020)."""
+"""Activations: relu, both forms of GELU (Hendrycks & Gimpel, 2016), SwiGLU's silu(gate) · up and GeGLU's gelu_tanh(gate) ·
+up (Shazeer, 2020)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -13,7 +15,7 @@ from toolkit.errors import ToolkitError
 from toolkit.ops.cases import Draw
 from toolkit.ops.declare import Case, Spec, op, suffix
 from toolkit.ops.tiles import tiles
-from toolkit.ops.tolerance import Within, spacing
+from toolkit.ops.tolerance import BitExact, Within, spacing
 
 
 def silu(x: Array) -> Array:
@@ -148,3 +150,127 @@ def _(draw: Draw) -> Iterator[Case]:
     yield draw.case(np.stack([np.concatenate([special, ordinary]), np.concatenate([ordinary, special])]))
     # From where the activation vanishes to where it is the gate itself.
     yield draw.case(np.concatenate([np.linspace(-120.0, 120.0, 4801), np.full(4801, 1.5)])[None, :].astype(draw.dtype))
+
+
+# -------------------------------------------------------------------------------------------------------- without a gate
+
+
+def _plain_cases(draw: Draw) -> Iterator[Case]:
+    for shape in ((1,), (3, 17), (2, 1024), (5, 1025), (2, 3, 64)):
+        yield draw.case(draw.normal(*shape, scale=2.0))
+    yield draw.case(draw.special())
+    yield draw.case(draw.normal(4, 1024, scale=1e-3))
+    # From where the activation vanishes to where it is the number itself.
+    yield draw.case(np.linspace(-20.0, 20.0, 8001).astype(draw.dtype))
+
+
+def _plain_launch(name: str, out: Array, x: Array) -> Launch:
+    return Launch(f"{name}_{suffix(x)}", (tiles(x.size),), (x, out, np.int64(x.size)))
+
+
+@op(kernel="activation.hip", tolerance=BitExact(because="a comparison; what is chosen keeps its bits"))
+def relu(x: Array) -> Array:
+    """x of any shape → max(x, 0) in x's dtype. NaN stays NaN, -0.0 becomes 0.0, denormals keep their bits."""
+    return np.where(np.signbit(x) & ~np.isnan(x), np.zeros((), x.dtype), x)
+
+
+@relu.outputs
+def _(x: Array) -> Spec:
+    return Spec(x.shape, x.dtype)
+
+
+@relu.provider("tiles")
+def _(out: Array, x: Array) -> Launch:
+    return _plain_launch("relu", out, x)
+
+
+@relu.cases
+def _(draw: Draw) -> Iterator[Case]:
+    yield from _plain_cases(draw)
+
+
+def _gelu_tanh_bound(x: Array) -> Array:
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        relative = 3.0 + 3.0 * np.abs(_twice_u(wide))
+        bound: Array = relative * 2.0**-23 * np.abs(_gelu_tanh(wide)) + 2.0**-121
+    return bound
+
+
+@op(
+    kernel="activation.hip",
+    tolerance=Within(
+        _gelu_tanh_bound,
+        because="1 + e^-t and the quotient are rounded after an exp within 1.1 ULP: 3 ULP of float32; t = 2 u carries six "
+        "roundings of half an ULP each, which e^-t magnifies |t| times; below t = -88.7 e^-t overflows and the "
+        "activation is zero, at most 2^-121 away",
+    ),
+)
+def gelu_tanh(x: Array) -> Array:
+    """x of any shape → gelu(x) = x/2 · (1 + tanh u), u = sqrt(2/π) (x + 0.044715 x³), in x's dtype, rounded once.
+
+    The tanh form of Hendrycks & Gimpel (2016), evaluated as x / (1 + e^-2u), which does not cancel for negative x.
+    """
+    return narrow(_gelu_tanh(widen(x)), x.dtype)
+
+
+@gelu_tanh.outputs
+def _(x: Array) -> Spec:
+    return Spec(x.shape, x.dtype)
+
+
+@gelu_tanh.provider("tiles")
+def _(out: Array, x: Array) -> Launch:
+    return _plain_launch("gelu_tanh", out, x)
+
+
+@gelu_tanh.cases
+def _(draw: Draw) -> Iterator[Case]:
+    yield from _plain_cases(draw)
+
+
+_erfc = np.frompyfunc(math.erfc, 1, 1)
+
+
+def _gelu_erf(x: Array) -> Array:
+    # erfc, not 1 + erf, which would cancel for negative x.
+    result: Array = x * (0.5 * np.asarray(_erfc(x * -math.sqrt(0.5)), np.float64))
+    return result
+
+
+def _gelu_erf_bound(x: Array) -> Array:
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        bound: Array = 8.0 * 2.0**-23 * np.abs(_gelu_erf(wide)) + 2.0**-121
+    return bound
+
+
+@op(
+    kernel="activation.hip",
+    tolerance=Within(
+        _gelu_erf_bound,
+        because="the normal distribution's tail is within 6.7 ULP of float32, its difference from one and the product round "
+        "once each; where the tail is below the smallest normal float32 it is zero, which the product with x makes 2^-122",
+    ),
+)
+def gelu_erf(x: Array) -> Array:
+    """x of any shape → gelu(x) = x · Φ(x) = x/2 · (1 + erf(x / sqrt 2)) in x's dtype, rounded once.
+
+    The exact form of Hendrycks & Gimpel (2016). -inf gives NaN, as -inf · 0 does.
+    """
+    return narrow(_gelu_erf(widen(x)), x.dtype)
+
+
+@gelu_erf.outputs
+def _(x: Array) -> Spec:
+    return Spec(x.shape, x.dtype)
+
+
+@gelu_erf.provider("tiles")
+def _(out: Array, x: Array) -> Launch:
+    return _plain_launch("gelu_erf", out, x)
+
+
+@gelu_erf.cases
+def _(draw: Draw) -> Iterator[Case]:
+    yield from _plain_cases(draw)

@@ -65,6 +65,45 @@ def _(draw: Draw) -> Iterator[Case]:
     )
 
 
+def _check_bias(x: Array, bias: Array) -> None:
+    if x.ndim < 1 or bias.shape != x.shape[-1:] or bias.dtype != x.dtype:
+        raise ToolkitError(
+            f"add_bias takes x [..., columns] and a bias [columns] of its dtype, not {x.dtype}{list(x.shape)} and "
+            f"{bias.dtype}{list(bias.shape)}"
+        )
+
+
+@op(kernel="elementwise.hip", tolerance=ONE_ROUNDING)
+def add_bias(x: Array, bias: Array) -> Array:
+    """x [..., columns] and bias [columns] of one dtype → x + bias in that dtype, the bias added to every row.
+
+    Raises ToolkitError when they do not fit.
+    """
+    _check_bias(x, bias)
+    return narrow(widen(x) + widen(bias), x.dtype)
+
+
+@add_bias.outputs
+def _(x: Array, bias: Array) -> Spec:
+    _check_bias(x, bias)
+    return Spec(x.shape, x.dtype)
+
+
+@add_bias.provider("tiles")
+def _(out: Array, x: Array, bias: Array) -> Launch:
+    columns = x.shape[-1]
+    rows = x.size // columns if columns else 0
+    return Launch(f"add_bias_{suffix(x)}", (rows, tiles(columns)), (x, bias, out, columns))
+
+
+@add_bias.cases
+def _(draw: Draw) -> Iterator[Case]:
+    for shape in ((1, 1), (3, 17), (2, 1024), (5, 1025), (2, 3, 64), (0, 8)):
+        yield draw.case(draw.normal(*shape), draw.normal(shape[-1], scale=30.0))
+    special = draw.special()
+    yield draw.case(np.tile(special[:, None], (1, len(special))), special)
+
+
 @op(kernel="elementwise.hip", tolerance=ONE_ROUNDING)
 def scale(x: Array, *, factor: float) -> Array:
     """x of any shape → x · factor in x's dtype; the factor is float32."""

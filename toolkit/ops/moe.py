@@ -21,6 +21,7 @@ from toolkit.ops.activation import silu, silu_bound
 from toolkit.ops.alignment import aligned
 from toolkit.ops.cases import Draw
 from toolkit.ops.declare import Case, Spec, op, suffix
+from toolkit.ops.gating import BECAUSE, gate_bound, sigmoid
 from toolkit.ops.linear import MATRIX_TILE, rounding_bound
 from toolkit.ops.tiles import tiles
 from toolkit.ops.tolerance import BitExact, PerOutput, Within, spacing
@@ -399,22 +400,7 @@ def _check_gate(x: Array, gate: Array) -> None:
         )
 
 
-def _gate_bound(x: Array, gate: Array) -> Array:
-    with np.errstate(all="ignore"):
-        opened = 1.0 / (1.0 + np.exp(-gate.astype(np.float64)))
-        boundary = 0.0 if x.dtype == FLOAT32 else spacing(opened.astype(x.dtype))
-        bound: Array = (4.0 * 2.0**-23 * opened + 2.0**-121 + boundary) * np.abs(x.astype(np.float64))
-    return bound
-
-
-@op(
-    kernel="moe.hip",
-    tolerance=Within(
-        _gate_bound,
-        because="1 + e^-g and the quotient are rounded after an exp within 1.1 ULP: 4 ULP of float32 at most, less than "
-        "2^-121 where e^-g overflows; rounded to a narrower dtype the sigmoid may fall on the other side of one boundary",
-    ),
-)
+@op(kernel="moe.hip", tolerance=Within(gate_bound, because=BECAUSE))
 def shared_expert_gate(x: Array, gate: Array) -> Array:
     """The shared expert's rows x [tokens, columns] times sigmoid(gate), gate [tokens, 1] of the same dtype → x's shape.
 
@@ -422,7 +408,7 @@ def shared_expert_gate(x: Array, gate: Array) -> Array:
     dtypes do not fit.
     """
     _check_gate(x, gate)
-    opened = narrow(1.0 / (1.0 + np.exp(-widen(gate))), gate.dtype)
+    opened = narrow(sigmoid(widen(gate)), gate.dtype)
     return narrow(widen(opened) * widen(x), x.dtype)
 
 
