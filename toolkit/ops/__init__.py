@@ -13,7 +13,7 @@ from toolkit.ops.linear import linear
 from toolkit.ops.logits import argmax, log_softmax, top_k
 from toolkit.ops.moe import moe_combine, moe_linear, moe_router, moe_silu_mul, moe_sort, shared_expert_gate
 from toolkit.ops.norm import add_rms_norm, layer_norm, rms_norm, rms_norm_gated
-from toolkit.ops.rope import rope, rope_table
+from toolkit.ops.rope import mrope_table, rope, rope_table
 from toolkit.ops.state import state_gather, state_scatter
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "moe_router",
     "moe_silu_mul",
     "moe_sort",
+    "mrope_table",
     "paged_attention",
     "qkv_split",
     "relu",
