@@ -19,22 +19,22 @@ endif
 PYTEST := OMP_NUM_THREADS=1 $(if $(ROCM),NEARTIE_ROCM_PYTHON=$(abspath $(ROCM))/bin/python) \
   $(RUN) -m pytest -q -n $(JOBS) --dist worksteal
 
-.PHONY: help reproduce install test test-more lint format lock clean
+.PHONY: help reproduce install test test-more test-amd lint format lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make reproduce    run the investigation $(SPEC); MODEL=folder DEVICE=name ARGS='...' choose others, SPEC=name too"
-	@echo "make test         lint, types and the quick tests (at most 15 minutes with the installation)"
 	@echo "                  EMULATE=gfx1200 runs it on an emulated AMD GPU"
+	@echo "make test         lint, types and the quick tests (at most 15 minutes with the installation)"
 	@echo "make test-more    the slow tests"
-	@echo "make test-amd     everything that runs on emulated AMD GPUs (gfx1100 and gfx1200 in full)"
+	@echo "make test-amd     everything compiled for AMD GPUs or run on emulated ones, and nothing else"
 	@echo "make lint         ruff, mypy and clang-format; make format repairs what they can repair"
 	@echo "make lock         resolve requirements/*.lock again; UPGRADE=--upgrade takes newer releases"
 	@echo "make clean        remove the environment and everything that was made"
 
 # EMULATE=gfx1200: the same on an emulated AMD GPU, which is then the backend under investigation.
 reproduce: DEVICE ?= $(if $(EMULATE),gpu)
-reproduce: $(VENV)/project.installed $(if $(EMULATE),$(ROCM)/installed)
+reproduce: $(VENV)/project.installed $(if $(EMULATE)$(filter amd-execution,$(SPEC)),$(ROCM)/installed)
 	@$(if $(EMULATE),$(RUN) -m toolkit emulate $(EMULATE) -- $(ROCM)/bin/python,$(RUN)) -m toolkit reproduce $(SPEC) $(if $(MODEL),--model "$(MODEL)") $(if $(DEVICE),-p "device_b=$(DEVICE)") $(ARGS)
 
 install: $(VENV)/dev.installed
@@ -45,9 +45,9 @@ test: lint $(if $(ROCM),$(ROCM)/installed)
 test-more: install $(if $(ROCM),$(ROCM)/installed)
 	$(PYTEST) -m slow
 
-# Everything that runs on emulated AMD GPUs, in full; the other two targets run a sample of it.
+# Everything of the AMD tool chain and on emulated AMD GPUs; `test` and `test-more` have it in two parts.
 test-amd: install $(if $(ROCM),$(ROCM)/installed)
-	$(PYTEST) -m "amd" tests
+	$(PYTEST) -m rocm
 
 lint: install
 	$(RUN) -m ruff check .

@@ -187,3 +187,11 @@ def test_a_python_without_venv_leaves_nothing_behind(bare: Any, tmp_path: Path) 
     assert done.returncode == 2
     assert "python3-venv" in done.stderr
     assert not (tmp_path / ".venv").exists()
+
+
+def test_the_makefile_selects_tests_by_markers_that_exist() -> None:
+    # pytest takes an unknown name after -m for a marker that no test has, and runs nothing.
+    known = {line.partition(":")[0] for line in PROJECT["tool"]["pytest"]["ini_options"]["markers"]}
+    chosen = re.findall(r"^\t\$\(PYTEST\) -m (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(chosen) == 3
+    assert {word for text in chosen for word in re.findall(r"\w+", text)} - {"not"} <= known

@@ -21,6 +21,7 @@ from toolkit.records import Difference, Record
 
 # By spec: the module and class of its investigation, imported when it is run.
 INVESTIGATIONS = {
+    "amd-execution": "toolkit.investigations.amd_execution:AmdExecution",
     "near-tie": "toolkit.investigations.showing:NearTieNotebook",
 }
 

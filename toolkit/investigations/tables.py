@@ -9,6 +9,7 @@ from typing import Any
 # Verdicts by how they should strike the eye; the word itself always stands beside the colour.
 _COLOURS = {
     "identical": "#1b7837",
+    "executed-in-emulation": "#2166ac",
     "near-tie": "#2166ac",
     "defect": "#b2182b",
     "not-comparable": "#762a83",

@@ -105,6 +105,7 @@ void describe_address(u64 address, char* text, size_t size);
 
 // module.cpp
 struct Module {
+  std::string code;  // names the code object
   std::unique_ptr<Program> program;
   LaunchFunction* launch = nullptr;
   ~Module();

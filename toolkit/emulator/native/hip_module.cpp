@@ -115,6 +115,23 @@ std::string fingerprint(const void* data, size_t size) {  // FNV-1a twice, from 
   return text;
 }
 
+// A folder for whoever keeps a record of what was executed: every code object that was loaded, and a line with the name of
+// the code object and of the kernel for each launch that ran to its end.
+void record_code(const std::string& name, const std::vector<u8>& code) {
+  std::string folder = variable("NEARTIE_EMULATOR_RECORD", "");
+  if (folder.empty()) return;
+  std::string path = folder + "/" + name + ".co";
+  if (!std::ofstream(path, std::ios::binary).write((const char*)code.data(), (std::streamsize)code.size()).flush())
+    throw std::runtime_error("NEARTIE_EMULATOR_RECORD: cannot write " + path);
+}
+Error record_launch(const std::string& code, const std::string& kernel) {
+  std::string folder = variable("NEARTIE_EMULATOR_RECORD", "");
+  if (folder.empty()) return hipSuccess;
+  std::string path = folder + "/launches.txt";
+  if (std::ofstream(path, std::ios::app) << code + " " + kernel + "\n" << std::flush) return hipSuccess;
+  return fail(hipErrorLaunchFailure, "NEARTIE_EMULATOR_RECORD: cannot write " + path);
+}
+
 struct Engine {
   BindFunction* bind;
   LaunchFunction* launch;
@@ -161,7 +178,9 @@ Error load_module(const void* image, size_t size, std::unique_ptr<Module>& modul
   // The last byte belongs to the last section header, and is zero; CuPy does not pass it on.
   std::vector<u8> code(data, data + size - 1);
   code.push_back(0);
-  std::string cache = variable("NEARTIE_EMULATOR_CACHE"), name = cache + "/" + fingerprint(code.data(), code.size());
+  std::string digest = fingerprint(code.data(), code.size());
+  record_code(digest, code);
+  std::string name = variable("NEARTIE_EMULATOR_CACHE") + "/" + digest;
   std::string translated = name + ".program";
   if (access(translated.c_str(), R_OK)) {
     std::string source = name + "." + std::to_string(getpid()) + ".co";
@@ -171,6 +190,7 @@ Error load_module(const void* image, size_t size, std::unique_ptr<Module>& modul
     if (!error.empty()) return fail(hipErrorInvalidImage, error);
   }
   module = std::make_unique<Module>();
+  module->code = digest;
   module->program = read_program(translated);
   Program& program = *module->program;
   std::string target = device_target();
@@ -320,10 +340,10 @@ Error prepare_launch(Function* function, const u32 grid[3], const u32 block[3], 
   bool calls_host = std::any_of(kernel.arguments.begin(), kernel.arguments.end(),
                                 [](const Argument& argument) { return argument.kind == "hidden_hostcall_buffer"; });
   work.name = kernel.name;
-  work.run = [launch, run, segment, calls_host] {
+  work.run = [launch, run, segment, calls_host, code = function->module->code] {
     std::string message;
     switch (run(launch, settings(), message)) {
-      case Outcome::FINISHED: return hipSuccess;
+      case Outcome::FINISHED: return record_launch(code, launch.kernel->name);
       case Outcome::ILLEGAL_ADDRESS:
         if (calls_host && message.find("a null pointer") != std::string::npos)
           message += " (printf and the text of a failed assert in a kernel are not emulated)";
