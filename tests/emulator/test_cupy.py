@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
@@ -19,20 +18,6 @@ PROGRAMS = sorted((HERE / "programs").glob("*.py"))
 SAMPLE = ("histogram", "shuffle", "elementwise", "graph")
 
 pytestmark = pytest.mark.rocm
-
-
-@pytest.fixture(scope="session")
-def rocm_python() -> str:
-    chosen = os.environ.get("NEARTIE_ROCM_PYTHON")
-    if chosen:
-        return chosen
-    try:
-        distribution("cupy-rocm-7-0")
-    except PackageNotFoundError:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip("no cupy-rocm-7-0 in this Python; NEARTIE_ROCM_PYTHON can name another")
-    return sys.executable
 
 
 def emulate(target: str, *command: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
