@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "judging": BASE | {"checkpoints", "study"},
     "reporting": BASE | {"records", "study"},
     "oracles": BASE | {"checkpoints", "study"},
+    "gate": BASE | {"oracles", "checkpoints", "study"},
 }
 EVERYTHING = {"__init__", "__main__", "api", "cli", "commands", "investigations"}
 

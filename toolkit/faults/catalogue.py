@@ -38,6 +38,17 @@ def _raised_eps(op: str, layer: int | None, bound: Bound) -> Bound:
     return bound
 
 
+def _head_size_derived(config: ModelConfig) -> bool:
+    return _has_layer(config) and config.head_dim * config.heads != config.hidden_size
+
+
+def _scale_of_derived_head_size(op: str, layer: int | None, bound: Bound) -> Bound:
+    # Both models that have a head_dim of their own have a larger one than hidden_size / heads; half is common.
+    if op == "paged_attention" and layer == SUSPECT_LAYER:
+        bound = {**bound, "scale": bound["scale"] * 2**0.5}
+    return bound
+
+
 def _window_minus_one(config: ModelConfig) -> ModelConfig:
     assert config.sliding_window is not None
     return replace(config, sliding_window=config.sliding_window - 1)
@@ -72,6 +83,15 @@ CATALOGUE: dict[str, Fault] = {
             op="rms_norm",
             applies=_has_layer,
             arguments=_raised_eps,
+        ),
+        Fault(
+            "attention-scale",
+            f"the attention of layer {SUSPECT_LAYER} scales by half the head size, as hidden_size / heads would give it",
+            "engines that derive the head size of models which state their own",
+            layer=SUSPECT_LAYER,
+            op="paged_attention",
+            applies=_head_size_derived,
+            arguments=_scale_of_derived_head_size,
         ),
         Fault(
             "window-short-by-one",
