@@ -23,6 +23,7 @@ from toolkit.records import Difference, Record
 INVESTIGATIONS = {
     "amd-execution": "toolkit.investigations.amd_execution:AmdExecution",
     "near-tie": "toolkit.investigations.showing:NearTieNotebook",
+    "gfx1200-m2": "toolkit.investigations.gfx1200_m2:Gfx1200M2",
 }
 
 
