@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from toolkit.checkpoints import tensors
 from toolkit.checkpoints.config import ModelConfig
+from toolkit.checkpoints.tensors import SharedWeights
 from toolkit.checkpoints.tokenizer import Tokenizer
 from toolkit.errors import ToolkitError
 
@@ -41,6 +42,11 @@ class Checkpoint:
     def stop_ids(self) -> frozenset[int]:
         """The tokens that end a generation."""
         return frozenset(self.stop_sources)
+
+    @cached_property
+    def shared(self) -> SharedWeights:
+        """The weights for engines, which share what they can."""
+        return SharedWeights(self.tensors)
 
     @cached_property
     def weights_hash(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,32 @@ class Tensors(Mapping[str, NDArray[Any]]):
 
     def __contains__(self, name: object) -> bool:  # Mapping's own would read the tensor
         return name in self._readers
+
+
+class SharedWeights:
+    """Weights as engines hold them: stacked, in one dtype, and the same array for everyone who asks.
+
+    Several engines on one checkpoint would otherwise hold a copy each of what was dequantised or stacked. An array lives
+    as long as somebody uses it; afterwards it is read anew.
+    """
+
+    def __init__(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        self.tensors = tensors
+        self._held: WeakValueDictionary[tuple[tuple[str, ...], np.dtype[Any]], NDArray[Any]] = WeakValueDictionary()
+
+    def read(self, names: Sequence[str], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The tensors ``names``, stacked along their rows and rounded to ``dtype``: read-only.
+
+        Raises what reading a tensor raises.
+        """
+        key = tuple(names), dtype
+        held = self._held.get(key)
+        if held is None:
+            parts = [self.tensors[name].astype(dtype, copy=False) for name in names]
+            held = (parts[0] if len(parts) == 1 else np.concatenate(parts)).view()
+            held.flags.writeable = False
+            self._held[key] = held
+        return held
 
 
 def weights_hash(tensors: Mapping[str, NDArray[Any]]) -> str:

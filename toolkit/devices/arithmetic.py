@@ -32,6 +32,9 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 SumOrder = Literal["sequential", "reversed", "pairwise", "blocked-32", "blocked-64", "blocked-256"]
 SUM_ORDERS: tuple[SumOrder, ...] = ("sequential", "reversed", "pairwise", "blocked-32", "blocked-64", "blocked-256")
 
+# Rows that are compared at a time.
+PORTION = 4096
+
 SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
 
@@ -229,6 +232,19 @@ def _flush(value: Array) -> Array:
 _wide: dict[int, tuple[weakref.ref[Array], Array]] = {}
 
 
+def exactly(weight: Array) -> Array:
+    """A read-only ``weight`` as float64, unrounded: the float64 form that other devices compute with, where they may.
+
+    Theirs has float32-range denormals flushed; a weight that holds any gets a form of its own.
+    """
+    shared = _wide_weight(weight)
+    for start in range(0, len(weight), PORTION):
+        piece = weight[start : start + PORTION]
+        if not np.array_equal(shared[start : start + PORTION], piece.astype(FLOAT64), equal_nan=True):
+            return weight.astype(FLOAT64)
+    return shared
+
+
 def _wide_weight(weight: Array) -> Array:
     if weight.dtype == FLOAT64:
         return weight
@@ -239,5 +255,6 @@ def _wide_weight(weight: Array) -> Array:
         return known[1]
     key = id(weight)
     wide = widen(weight)
+    wide.flags.writeable = False
     _wide[key] = (weakref.ref(weight, lambda _: _wide.pop(key, None)), wide)
     return wide

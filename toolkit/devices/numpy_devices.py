@@ -30,11 +30,13 @@ class NumpyDevice(Device):
         return array
 
     def put_weight(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        # Read-only arrays have their float64 form kept between uses (arithmetic.product).
-        held = self.put(array)
-        view = held.view()
-        view.flags.writeable = False
-        return view
+        # Read-only arrays have their float64 form kept between uses (arithmetic.product), the same one for all devices.
+        if array.flags.writeable:
+            array = array.view()
+            array.flags.writeable = False
+        if self.arithmetic.exact and not np.issubdtype(array.dtype, np.integer):
+            return arithmetic.exactly(array)
+        return array
 
     def get(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return array

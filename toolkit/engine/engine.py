@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -113,7 +114,7 @@ class Engine:
         self.chunk = chunk
         self.padding = padding
         with device:
-            reader = WeightReader(checkpoint.tensors, device, self.dtype)
+            reader = WeightReader(checkpoint.shared, device, self.dtype)
             self.model = architecture(checkpoint.config, reader, rounding or RoundingPoints())
         self.cache = PagedCache(checkpoint.config, device, self.dtype, block_size)
         self._recorded: _Recorded | None = None
@@ -169,9 +170,13 @@ class Engine:
             for span in self._chunks(sequences):
                 step, owners = self._step(sequences, span, wanted)
                 logits = self.device.get(self.model.forward(self._put(step), self.cache.layers, tap))
-                for owner, row in zip(owners, logits, strict=True):
-                    rows[owner].append(row)
-            return [np.stack(r) if r else np.empty((0, self.checkpoint.config.vocab_size)) for r in rows]
+                # The rows of a sequence lie side by side: views, since the logits of a large vocabulary are large.
+                edges = np.searchsorted(owners, np.arange(len(sequences) + 1))
+                for owner, (start, stop) in enumerate(pairwise(edges)):
+                    if start < stop:
+                        rows[owner].append(logits[start:stop])
+            none = np.empty((0, self.checkpoint.config.vocab_size))
+            return [r[0] if len(r) == 1 else np.concatenate(r) if r else none for r in rows]
 
     @contextmanager
     def _sequences(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Iterator[list[_Sequence]]:

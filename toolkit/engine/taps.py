@@ -31,4 +31,4 @@ class TapRecorder:
 
     def joined(self) -> dict[tuple[int, Stage], np.ndarray[Any, Any]]:
         """The passes of each stage joined along their tokens, [tokens, features]."""
-        return {key: np.concatenate(parts) for key, parts in self.values.items()}
+        return {key: parts[0] if len(parts) == 1 else np.concatenate(parts) for key, parts in self.values.items()}

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from toolkit.engine import Engine, TapRecorder
+from toolkit.models import Stage
 
 Place: TypeAlias = tuple[int, str]
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -20,9 +21,13 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Pass:
-    """One engine's forced pass over prompts: per prompt the logits [steps, vocabulary], and per place of the model and
-    prompt the stage's values [tokens, features]."""
+    """One engine's forced pass over prompts.
 
+    ``rows`` are the logits of all prompts [steps, vocabulary] and ``logits`` those of each prompt, views of them;
+    ``stages`` has, per place of the model and prompt, the stage's values [tokens, features].
+    """
+
+    rows: Array
     logits: list[Array]
     stages: dict[Place, list[Array]]
 
@@ -32,13 +37,20 @@ def forced_pass(engine: Engine, prompts: Sequence[Sequence[int]], continuations:
 
     Nothing is padded or chunked, so that the tokens of a stage are those of the prompts, one after the other.
     """
-    recorder = TapRecorder(engine.device)
-    logits = engine.score(prompts, continuations, tap=recorder)
+    recorder, made = TapRecorder(engine.device), list[Array]()
+
+    def tap(layer: int, stage: Stage, value: Any) -> None:
+        # Logits are what the model returns, which nothing overwrites, and too large to be copied with a real vocabulary.
+        if stage == "logits":
+            made.append(engine.device.get(value))
+        else:
+            recorder(layer, stage, value)
+
+    engine.score(prompts, continuations, tap=tap)
+    (rows,) = made
+    logits = np.split(rows, np.cumsum([len(c) for c in continuations])[:-1])
     lengths = [len(p) + len(c) - 1 for p, c in zip(prompts, continuations, strict=True)]
     edges = np.cumsum(lengths)[:-1]
-    rows = np.cumsum([len(c) for c in continuations])[:-1]
-    stages: dict[Place, list[Array]] = {
-        (layer, stage): np.split(values, rows if stage == "logits" else edges)
-        for (layer, stage), values in recorder.joined().items()
-    }
-    return Pass(logits, stages)
+    stages: dict[Place, list[Array]] = {key: np.split(values, edges) for key, values in recorder.joined().items()}
+    stages[engine.checkpoint.config.layers, "logits"] = logits
+    return Pass(rows, logits, stages)

@@ -141,11 +141,11 @@ class NearTie:
         forced = [c.ids for c in self.stability.continuations["reference"]]
         exact = forced_pass(exact_engine(self.checkpoint, self.dtype), ids, forced)
         arbiter = study.by_part(exact.stages)
-        exact_logits = np.concatenate(exact.logits)
+        exact_logits = exact.rows
 
         passes = {name: forced_pass(s.engine, ids, forced) for name, s in self.sides.items()}
         taps = {name: study.by_part(p.stages) for name, p in passes.items()}
-        logits: dict[str, Array] = {name: np.concatenate(p.logits) for name, p in passes.items()}
+        logits: dict[str, Array] = {name: p.rows for name, p in passes.items()}
         logits["exact"] = exact_logits
         pairs = self._pairs(logits)
         drifts = {str(name): study.drift_of(taps[name], arbiter) for name in self.sides}
@@ -156,7 +156,8 @@ class NearTie:
         for variation in track(variations(self.checkpoint.config), "variations of the reference"):
             varied = forced_pass(variation_engine(self.checkpoint, variation, self.dtype), ids, forced)
             floor_drifts[variation.name] = study.drift_of(study.by_part(varied.stages), arbiter)
-            margins.append(study.pair_margins(np.concatenate(varied.logits), pairs))
+            margins.append(study.pair_margins(varied.rows, pairs))
+            del varied  # or it would stay until the next one is complete
         floor = study.noise_floor(floor_drifts)
         exact_margins = study.pair_margins(exact_logits, pairs)
         both = np.take_along_axis(exact_logits, pairs, axis=1)

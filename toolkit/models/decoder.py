@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
@@ -12,6 +12,7 @@ import numpy as np
 from toolkit.checkpoints.config import ModelConfig
 from toolkit.checkpoints.layout import EMBEDDING
 from toolkit.checkpoints.rope import LinearScaling, Llama3Scaling, Rope
+from toolkit.checkpoints.tensors import SharedWeights
 from toolkit.devices.base import Device
 from toolkit.dtypes import FLOAT32
 from toolkit.ops import gather_rows, linear, paged_attention, rms_norm, rope, rope_table, softcap, write_cache
@@ -99,23 +100,20 @@ class LayerCache:
 
 
 class WeightReader:
-    """Puts a checkpoint's tensors on a device in the engine's dtype; several names are stacked along their rows."""
+    """Puts a checkpoint's weights on a device in the engine's dtype; several names are stacked along their rows."""
 
-    def __init__(
-        self, tensors: Mapping[str, np.ndarray[Any, Any]], device: Device, dtype: np.dtype[Any], prefix: str = ""
-    ) -> None:
-        self.tensors = tensors
+    def __init__(self, weights: SharedWeights, device: Device, dtype: np.dtype[Any], prefix: str = "") -> None:
+        self.weights = weights
         self.device = device
         self.dtype = dtype
         self.prefix = prefix
 
     def __call__(self, *names: str) -> Array:
-        parts = [self.tensors[self.prefix + name].astype(self.dtype, copy=False) for name in names]
-        return self.device.put_weight(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        return self.device.put_weight(self.weights.read([self.prefix + name for name in names], self.dtype))
 
     def under(self, prefix: str) -> WeightReader:
         """A reader of the names that begin with ``prefix``."""
-        return WeightReader(self.tensors, self.device, self.dtype, self.prefix + prefix)
+        return WeightReader(self.weights, self.device, self.dtype, self.prefix + prefix)
 
 
 def inverse_frequencies(rope: Rope, head_dim: int) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -82,15 +82,16 @@ def exact_ties(logits: Array, dtype: str = "bfloat16") -> Ints:
 
     Raises ToolkitError as ``log_softmax`` does.
     """
-    stored = _rankable(logits).astype(dtypes.dtype(dtype)).astype(np.float64)
-    shared: Ints = np.sum(stored == stored.max(axis=-1, keepdims=True), axis=-1, dtype=np.int64)
-    return shared
+    x = _rankable(logits)
+    # Row by row: whole batteries of a large vocabulary are stored in other dtypes only piece by piece.
+    stored = (row.astype(dtypes.dtype(dtype)).astype(np.float64) for row in x.reshape(-1, x.shape[-1]))
+    return np.array([np.count_nonzero(row == row.max()) for row in stored], np.int64).reshape(x.shape[:-1])
 
 
 def _rankable(logits: Array) -> Floats:
     if logits.ndim == 0 or logits.size == 0:
         raise ToolkitError(f"logits of shape {list(logits.shape)} hold no row of candidates")
-    x = logits.astype(np.float64)
+    x = logits.astype(np.float64, copy=False)
     if np.isnan(x).any() or np.isposinf(x).any():
         row = int(np.argmax((np.isnan(x) | np.isposinf(x)).reshape(-1, x.shape[-1]).any(axis=1)))
         raise ToolkitError(f"row {row} of the logits holds a NaN or +infinity; no token can be ranked in it")
