@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 import toolkit
+from toolkit.api import open_checkpoint
 from toolkit.checkpoints.tensors import SharedWeights
 from toolkit.devices import arithmetic, device
 from toolkit.dtypes import BFLOAT16, FLOAT32
 
 
 def test_engines_of_the_host_share_weights_and_their_float64_form() -> None:
-    checkpoint = toolkit.api.open_checkpoint("gemma3-tiny")
+    checkpoint = open_checkpoint("gemma3-tiny")
     on = {name: toolkit.load(checkpoint, device=name).engine.model for name in ("reference", "cpu", "exact")}
     assert np.shares_memory(on["reference"].layers[0].qkv, on["cpu"].layers[0].qkv)
     varied = toolkit.load(checkpoint, device="reference[pairwise]").engine.model
