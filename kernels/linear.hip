@@ -196,3 +196,23 @@ ENTRY(matrix_unit_bf16, UNIT_THREADS, const bf16* x, const bf16* weight, bf16* o
         }
     }
 }
+
+// x y with y [depth, columns]: a thread has one column of PRODUCT_ROWS rows, so that neighbours read neighbours of y.
+constexpr int PRODUCT_THREADS = 256;
+constexpr int PRODUCT_ROWS = 4;
+
+#define MATRIX_PRODUCT(T)                                                                                              \
+    ENTRY(matrix_product_##T, PRODUCT_THREADS, const T* x, const T* y, T* out, int rows, int columns, int depth) {     \
+        const int first_column = BLOCK_X * PRODUCT_THREADS, first_row = BLOCK_Y * PRODUCT_ROWS;                        \
+        const int here = rows - first_row < PRODUCT_ROWS ? rows - first_row : PRODUCT_ROWS;                            \
+        THREADS_BELOW(PRODUCT_THREADS, columns - first_column) {                                                       \
+            const int column = first_column + thread;                                                                  \
+            for (int row = first_row; row < first_row + here; ++row) {                                                 \
+                float sum = 0.0f;                                                                                      \
+                for (int k = 0; k < depth; ++k)                                                                        \
+                    sum = fma_(widen(x[(i64)row * depth + k]), widen(y[(i64)k * columns + column]), sum);              \
+                out[(i64)row * columns + column] = narrow<T>(sum);                                                     \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+FOR_EACH_STORAGE(MATRIX_PRODUCT)

@@ -9,10 +9,11 @@ from toolkit.ops.delta import delta_inputs, gated_delta_decode, gated_delta_pref
 from toolkit.ops.elementwise import add, add_bias, cast, scale, softcap
 from toolkit.ops.embedding import embedding, gather_rows
 from toolkit.ops.gating import sigmoid_gate
-from toolkit.ops.linear import linear
+from toolkit.ops.linear import linear, matmul
 from toolkit.ops.logits import argmax, log_softmax, top_k
 from toolkit.ops.moe import moe_combine, moe_linear, moe_router, moe_silu_mul, moe_sort, shared_expert_gate
 from toolkit.ops.norm import add_rms_norm, layer_norm, rms_norm, rms_norm_gated
+from toolkit.ops.preamble import qk_norm_rope_gate
 from toolkit.ops.rope import mrope_table, rope, rope_table
 from toolkit.ops.state import state_gather, state_scatter
 
@@ -36,6 +37,7 @@ __all__ = [
     "layer_norm",
     "linear",
     "log_softmax",
+    "matmul",
     "moe_combine",
     "moe_linear",
     "moe_router",
@@ -43,6 +45,7 @@ __all__ = [
     "moe_sort",
     "mrope_table",
     "paged_attention",
+    "qk_norm_rope_gate",
     "qkv_split",
     "relu",
     "rms_norm",

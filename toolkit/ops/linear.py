@@ -10,6 +10,7 @@ import numpy as np
 from toolkit.devices.arithmetic import Array, narrow_product
 from toolkit.devices.launching import Launch
 from toolkit.dtypes import BFLOAT16, FLOAT32
+from toolkit.errors import ToolkitError
 from toolkit.ops.alignment import aligned
 from toolkit.ops.cases import Draw
 from toolkit.ops.declare import Case, Spec, op, suffix
@@ -18,6 +19,8 @@ from toolkit.ops.tolerance import Within
 # Geometry of kernels/linear.hip.
 VECTOR_COLUMNS = 8
 MATRIX_TILE = 64
+PRODUCT_THREADS = 256
+PRODUCT_ROWS = 4
 MATRIX_DEPTH = 32
 
 
@@ -120,3 +123,52 @@ def _(draw: Draw) -> Iterator[Case]:
     # Sums that cancel: the terms are thousands of times the result.
     x = draw.normal(4, 256, scale=1000.0)
     yield draw.case(np.concatenate([x, x], -1), np.tile(np.repeat([1.0, -1.0], 256), (11, 1)).astype(draw.dtype))
+
+
+def _check_matmul(x: Array, y: Array) -> None:
+    if x.ndim < 1 or y.ndim != 2 or x.shape[-1] != y.shape[0] or x.dtype != y.dtype:
+        raise ToolkitError(
+            f"matmul takes x [..., K] and y [K, N] of one dtype, not {x.dtype}{list(x.shape)} and {y.dtype}{list(y.shape)}"
+        )
+
+
+@op(
+    kernel="linear.hip",
+    tolerance=Within(
+        lambda x, y: (x.shape[-1] + 1) * 2.0**-24 * (np.abs(x.astype(np.float64)) @ np.abs(y.astype(np.float64))),
+        because="a float32 sum of K products, one after the other, rounds at most K + 1 times 2^-24 of sum |x y|",
+    ),
+)
+def matmul(x: Array, y: Array) -> Array:
+    """x [..., K] times y [K, N] → [..., N] in their dtype: a product with a matrix that is not transposed.
+
+    The products are summed in float32 and rounded once. Weights are stored [N, K], for which ``linear`` is the op; this
+    one is for the rest. Raises ToolkitError when shapes or dtypes do not fit.
+    """
+    _check_matmul(x, y)
+    return narrow_product(x, np.ascontiguousarray(y.T), x.dtype)
+
+
+@matmul.outputs
+def _(x: Array, y: Array) -> Spec:
+    _check_matmul(x, y)
+    return Spec((*x.shape[:-1], y.shape[1]), x.dtype)
+
+
+@matmul.provider("column-per-thread")
+def _(out: Array, x: Array, y: Array) -> Launch:
+    depth, columns = y.shape
+    rows = out.size // columns if columns else 0
+    grid = (-(-columns // PRODUCT_THREADS), -(-rows // PRODUCT_ROWS))
+    return Launch(f"matrix_product_{suffix(x)}", grid, (x, y, out, rows, columns, depth))
+
+
+@matmul.cases
+def _(draw: Draw) -> Iterator[Case]:
+    for rows, depth, columns in ((1, 1, 1), (2, 64, 256), (5, 37, 300), (9, 130, 17), (4, 1000, 65), (0, 8, 4)):
+        yield draw.case(draw.normal(rows, depth), draw.normal(depth, columns, scale=depth**-0.5))
+    yield draw.case(draw.normal(2, 3, 48), draw.normal(48, 20))
+    x, y = draw.normal(4, 32), draw.normal(32, 8)
+    x[1, 5] = np.nan
+    x[2, 7] = np.inf
+    yield draw.case(x, y)
