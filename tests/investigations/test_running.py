@@ -168,3 +168,16 @@ def test_bad_arguments_get_one_message(
 
 def test_parameters_take_the_type_of_their_default() -> None:
     assert running.parse_parameters("near-tie", ["tokens=4", "model=x"]) == {"tokens": 4, "model": "x"}
+
+
+def test_an_executed_notebook_does_not_say_where_the_cache_is(tmp_path: Path) -> None:
+    cells = [
+        'import toolkit.checkpoints.named as named\n\nprint("kept in", named.cache_folder() / "x")',
+        f'print("{execution.MARK}")',
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    notebook.cells[0].metadata["tags"] = ["parameters"]
+    nbformat.write(notebook, tmp_path / "source.ipynb")
+    execution.execute(tmp_path / "source.ipynb", tmp_path / "executed.ipynb", {})
+    executed = nbformat.read(tmp_path / "executed.ipynb", as_version=4)
+    assert "kept in …/neartie-toolkit/models/x\n" in [out.text for cell in executed.cells for out in cell.outputs]

@@ -18,6 +18,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(options: argparse.Namespace) -> int:
+    from toolkit.checkpoints import named
     from toolkit.investigations import specs
     from toolkit.investigations.running import parse_parameters, reproduce
     from toolkit.investigations.tables import Badge
@@ -26,6 +27,8 @@ def run(options: argparse.Namespace) -> int:
     parameters = parse_parameters(options.spec, given)
     model = parameters.get("model", specs.read(options.spec).parameters.get("model", ""))
     out = options.out or Path(parameters.pop("out", Path("out") / options.spec / Path(model).name))
+    if model in named.MODELS and not Path(model).exists():
+        named.fetch(model)  # here, where the licence is seen before the model is used, not in the notebook alone
     made = reproduce(options.spec, parameters, out)
     said = made.digested["verdict"]
     print(Badge(said["verdict"], said["rule"], said["reason"]))

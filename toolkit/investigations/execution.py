@@ -14,6 +14,7 @@ from typing import Any
 
 import nbformat
 
+from toolkit.checkpoints import named
 from toolkit.errors import CheckFailed, ToolkitError
 from toolkit.files import write_whole
 
@@ -63,10 +64,16 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
 
 
 def _forget_places(executed: Path) -> None:
-    """Take out of papermill's metadata where the files were: a record names no path of a machine."""
+    """Take out where the files were, of papermill's metadata and of what was printed about the cache of fetched models:
+    a record names no path of a machine."""
     notebook = _read(executed)
     for key in ("input_path", "output_path", "environment_variables"):
         notebook.metadata.get("papermill", {}).pop(key, None)
+    folder = named.cache_folder()
+    for cell in notebook.cells:
+        for out in cell.get("outputs", []):
+            if "text" in out:
+                out["text"] = out["text"].replace(str(folder), f"…/{folder.parent.name}/{folder.name}")
     write_whole(executed, nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
 
 
