@@ -67,7 +67,10 @@ class Fields:
         """A list of numbers; "-inf", "inf" and "nan" are accepted as text."""
         value = self.sequence(key)
         for index, item in enumerate(value):
-            if item not in ("-inf", "inf", "nan") and (isinstance(item, bool) or not isinstance(item, int | float)):
+            if item in ("-inf", "inf", "nan"):
+                continue
+            # A whole number of JSON may be too large for a float.
+            if isinstance(item, bool) or not isinstance(item, int | float) or (type(item) is int and abs(item) > 1e300):
                 raise ToolkitError(f"{self.where}: {key}[{index}] is {item!r:.40}, not a number; correct it")
         return [float(item) for item in value]
 
